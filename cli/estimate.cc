@@ -75,6 +75,13 @@ void NoteConfigLoss(const Request& request, const Estimate& estimate, Assumption
   }
 }
 
+void Append(const EstimateInputs& inputs, Estimate& estimate) {
+  if (inputs.setups.empty()) return;
+  for (ChoiceEstimate& choice : EstimateChoices(inputs).choices) {
+    estimate.choices.push_back(std::move(choice));
+  }
+}
+
 // Adds the choices without offload again, with full recompute, unless the request sets recompute.
 void AddFullRecompute(const Request& request, const EstimateInputs& inputs, Estimate& estimate) {
   if (request.settings.checkpointing || request.config.given()) return;
@@ -85,10 +92,18 @@ void AddFullRecompute(const Request& request, const EstimateInputs& inputs, Esti
            setup.recompute.kind != RecomputeKind::kNone;
   });
   for (TrainSetup& setup : full.setups) setup.recompute = FullRecompute();
-  if (full.setups.empty()) return;
-  for (ChoiceEstimate& choice : EstimateChoices(full).choices) {
-    estimate.choices.push_back(std::move(choice));
-  }
+  Append(full, estimate);
+}
+
+bool OnDisk(const TrainSetup& setup) {
+  return setup.zero.offload_optimizer.device == OffloadDevice::kNvme ||
+         setup.zero.offload_param.device == OffloadDevice::kNvme;
+}
+
+// The choices with a disk, or those without.
+EstimateInputs Only(bool on_disk, EstimateInputs inputs) {
+  std::erase_if(inputs.setups, [&](const TrainSetup& setup) { return OnDisk(setup) != on_disk; });
+  return inputs;
 }
 
 bool NamesDisk(const Request& request) {
@@ -103,12 +118,19 @@ std::string ScreenOf(const EstimateOptions& options, const ResolvedEstimate& req
                      Estimate& estimate, const Assumptions& assumptions, const TableStyle& style) {
   const Request& common = options.common;
   AddFullRecompute(common, request.inputs(), estimate);
+  const auto fit = [](const ChoiceEstimate& choice) { return choice.fits; };
+  // Rows on a disk are for where one is named, or nothing else fits.
+  const bool has_disks = std::any_of(estimate.choices.begin(), estimate.choices.end(),
+                                     [](const auto& choice) { return OnDisk(choice.setup); });
+  if (!has_disks && std::none_of(estimate.choices.begin(), estimate.choices.end(), fit)) {
+    Append(Only(/*on_disk=*/true, request.inputs()), estimate);
+  }
   ScreenNotes notes;
   notes.taken = Taken(assumptions);
-  const auto fits = std::find_if(estimate.choices.begin(), estimate.choices.end(),
-                                 [](const ChoiceEstimate& choice) { return choice.fits; });
+  const auto fits = std::find_if(estimate.choices.begin(), estimate.choices.end(), fit);
   if (fits != estimate.choices.end()) {
-    notes.doubts = Doubts(common, request.hardware(), estimate.recipe, *fits, estimate.cluster);
+    notes.doubts = Doubts(common, request.hardware(), estimate.model, estimate.recipe, *fits,
+                          estimate.cluster);
   }
   const size_t name = std::string_view("zeroplan ").size();
   if (std::string command = OwnCommand({"--report"}, {}); command.substr(name, 8) == "estimate") {
@@ -130,8 +152,11 @@ void RunEstimate(EstimateOptions options) {
   const EstimateInputs& inputs = request.inputs();
   if (!options.trace.empty()) WriteTrace(inputs, options.trace);
   const LongWork work(fmt::format("Lowering {} choices", inputs.setups.size()), /*at_once=*/true);
-  Estimate estimate = EstimateChoices(inputs);
   const bool screen = format == Format::kText && options.output.empty() && !options.explain;
+  EstimateInputs shown = Only(/*on_disk=*/false, inputs);
+  if (!screen || !options.report.empty() || NamesDisk(common) || shown.setups.empty())
+    shown = inputs;
+  Estimate estimate = EstimateChoices(shown);
   if (!screen) NoteConfigLoss(common, estimate, assumptions);
   if (!options.report.empty()) {
     WriteOutput(options.report,

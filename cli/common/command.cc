@@ -30,7 +30,7 @@ constexpr const char* kQuotes = " (words of one value stand in quotes: --hw \"RT
 
 // CLI11 prints help unbroken beside a column of its names: lines of 68 make 98 on a page of 100.
 std::string BreakHelp(std::string help) {
-  const size_t fits = PageColumns() - HelpNameColumns(), width = fits - 2;
+  const size_t fits = std::min(PageColumns(), kPlainColumns) - HelpNameColumns(), width = fits - 2;
   if (help.size() <= fits) return help;
   for (size_t begin = 0; help.size() - begin > width;) {
     const size_t space = help.rfind(' ', begin + width);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,9 +18,11 @@
 #include "cli/common/command_files.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/shell_process.h"
 #include "core/base/strings.h"
 #include "core/base/terminal.h"
 #include "cost_models/step_time.h"
+#include "planner/report/report_columns.h"
 #include "planner/report/report_text.h"
 
 namespace zeroplan {
@@ -74,11 +78,55 @@ void WriteReport(const std::string& file, std::string_view text, bool coloured) 
   WriteData(file, file.empty() ? FitLines(shown, TerminalColumns(STDOUT_FILENO)) : shown);
 }
 
+namespace {
+
+// The pager's command line; "" for none.
+std::string PagerFor(std::string_view text) {
+  winsize window{};
+  if (isatty(STDOUT_FILENO) != 1 || !TerminalTakesControl(STDOUT_FILENO) ||
+      ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) != 0 ||
+      std::count(text.begin(), text.end(), '\n') < window.ws_row) {
+    return "";
+  }
+  if (const char* pager = std::getenv("PAGER")) return pager;
+  const std::string less = FindProgram("less");
+  return less.empty() ? "" : less + " -R";
+}
+
+}  // namespace
+
+void WriteHelp(std::string_view text) {
+  if (!StdoutTakesColour()) {
+    WriteReport("", text);
+    return;
+  }
+  const Paints paints(true);
+  std::string page;
+  for (const std::string_view line :
+       Split(FitLines(Escaped(NameFields(text)), TerminalColumns(STDOUT_FILENO)), '\n')) {
+    const bool heading = line.ends_with(':') && !line.starts_with(' ');
+    page += fmt::format("{}{}{}\n", heading ? paints.bold : "", line, heading ? paints.reset : "");
+  }
+  page.pop_back();
+  const std::string pager = PagerFor(page);
+  if (!pager.empty()) {
+    const auto before = std::signal(SIGPIPE, SIG_IGN);  // who leaves the pager has read enough
+    if (FILE* to = popen(pager.c_str(), "w")) {
+      std::fwrite(page.data(), 1, page.size(), to);
+      const int status = pclose(to);
+      std::signal(SIGPIPE, before);
+      constexpr int kNoSuchCommand = 127;
+      if (!WIFEXITED(status) || WEXITSTATUS(status) != kNoSuchCommand) return;
+    }
+  }
+  WriteData("", page);
+}
+
 size_t PageColumns() { return g_page_columns; }
 
 void LayOutFor(const std::string& file) {
   const size_t columns = file.empty() ? TerminalColumns(STDOUT_FILENO) : 0;
-  g_page_columns = columns == 0 ? kPlainColumns : std::clamp(columns, kLeastColumns, kPlainColumns);
+  g_page_columns = columns == 0 ? kPlainColumns : std::clamp(columns, kLeastColumns, kMostColumns);
 }
 
 std::string Paragraph(const std::string& text, size_t indent) {

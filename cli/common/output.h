@@ -36,9 +36,13 @@ void EndIfReaderGone();
 // caller escaped the rest.
 void WriteReport(const std::string& file, std::string_view text, bool coloured = false);
 
-// The page width of reports: a terminal's, else kPlainColumns (core/base/terminal.h). Prose is at
-// least kLeastColumns wide.
-inline constexpr size_t kLeastColumns = 30;
+// The same for help. On a terminal its headings, lines that end in ':' and are not indented, are
+// bold, and what is longer than the screen goes through $PAGER, by default less.
+void WriteHelp(std::string_view text);
+
+// The page width of tables: a terminal's, up to kMostColumns, else kPlainColumns
+// (core/base/terminal.h). Prose is at least kLeastColumns wide, and at most kPlainColumns (Wrap).
+inline constexpr size_t kLeastColumns = 30, kMostColumns = 140;
 size_t PageColumns();
 // Sets the page width for output to `file`, or to stdout if it is empty.
 void LayOutFor(const std::string& file);

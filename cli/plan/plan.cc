@@ -333,6 +333,7 @@ void FindAndWrite(PlanOptions options) {
   const bool brief = options.on_screen();
   // A screen without advice needs no search for advice.
   if (brief && options.report_file.empty()) options.quick = true;
+  options.brief = brief;
   const auto start = std::chrono::steady_clock::now();
   CheckFilesBeside(options, runtime);
   const bool launches = IsLaunchFormat(options.format());
@@ -397,7 +398,7 @@ void FindAndWrite(PlanOptions options) {
     parts.shape = ShapeText(options.common.model);
     parts.brim = BrimText(*searcher, plan.choice);
     parts.run = RunParagraphs(answer, /*brief=*/true);
-    parts.notes = {Taken(assumptions), Doubts(request, plan, at.cluster, found.gap),
+    parts.notes = {Taken(assumptions), Doubts(request, *searcher, plan, found.gap),
                    NextCommand(options, answer, trained)};
     WriteReport("",
                 (largest.empty() ? "" : Paragraph(largest, 2)) +

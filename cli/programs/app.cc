@@ -103,7 +103,8 @@ std::string AskedShortHelp(const std::vector<std::string>& words, const CommandD
     path += " " + *word;
   }
   return command == &root ? FirstPage()
-                          : ShortHelp(*command, path, UsualOptions(command->name), PageColumns());
+                          : ShortHelp(*command, path, UsualOptions(command->name),
+                                      std::min(PageColumns(), kPlainColumns));
 }
 
 }  // namespace
@@ -149,7 +150,11 @@ int RunApp(int argc, const char* const* argv) {
     std::ostringstream text;   // of --help or --version
     const int code = app.exit(help, text, text);
     const bool is_help = dynamic_cast<const CLI::CallForHelp*>(&help) != nullptr;
-    WriteReport("", is_help ? FitHelp(text.str(), PageColumns()) : text.str());
+    if (is_help) {
+      WriteHelp(FitHelp(text.str(), PageColumns()));
+    } else {
+      WriteReport("", text.str());
+    }
     return code;
   } catch (const CLI::ParseError& error) {
     ThrowParseError(app, error);

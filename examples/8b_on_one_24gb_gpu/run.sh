@@ -17,13 +17,14 @@ show() {
 
 for card in rtx4090 rtx5090; do
   for length in 2048 4096; do
-    show plan --model llama3.1-8b --hw "$card" --gpus 1 --seq-len "$length" \
+    show plan --model llama3.1-8b --hw "$card" --host-memory 128GiB --gpus 1 --seq-len "$length" \
       --global-batch-tokens 65536
   done
 done
-show estimate --model llama3.1-8b --hw rtx4090 --gpus 1 --seq-len 2048 --micro-batch 8 \
+show estimate --model llama3.1-8b --hw rtx4090 --host-memory 128GiB --gpus 1 --seq-len 2048 --micro-batch 8 \
   --checkpointing full
-show plan --model llama3.1-8b --hw rtx4090 --gpus 1 --seq-len 2048 --global-batch-tokens 65536 \
+show plan --model llama3.1-8b --hw rtx4090 --host-memory 128GiB --gpus 1 --seq-len 2048 \
+  --global-batch-tokens 65536 \
   --method all
 
 if [[ -n ${PLAN_ONLY:-} ]]; then

@@ -142,14 +142,14 @@ std::string FitsFrom(ChoiceSearch& searcher, int stage, std::vector<Claim>& clai
   const uint64_t bytes = searcher.GpuBytesNeeded(*answer.found);
   const std::string from = FormatTypedBytes(TypedBytes(bytes, Rounding::kUp));
   if (answer.gap > 0 || !searcher.needs_are_exact()) {
-    return fmt::format("; with {} a GPU it would fit, as {}", from,
+    return fmt::format(". With {} a GPU it fits, as {}", from,
                        KindText(searcher.inputs(), answer.found->candidate));
   }
   Claim none;
   none.gpu_memory_bytes = bytes - 1;
   none.stages = {stage};
   claims.push_back(none);
-  return fmt::format("; it would fit from {} a GPU on, as {}", from,
+  return fmt::format(". It fits from {} a GPU on, as {}", from,
                      KindText(searcher.inputs(), answer.found->candidate));
 }
 
@@ -168,7 +168,8 @@ void AddOthers(ChoiceSearch& searcher, const SearchResult& result, bool quick, L
                             FormatBytes(other.estimate.footprint.gpu_total()))
               : other.estimate.why_not + (quick ? "" : FitsFrom(searcher, other.stage, claims));
       lines.Add(AdviceKind::kStage,
-                fmt::format("{} does not fit. Closest: {}: {}.", runtime.StageName(other.stage),
+                fmt::format("{} does not fit. Its closest choice is {}: {}.",
+                            runtime.StageName(other.stage),
                             runtime.ChoiceText(other.estimate.setup), why),
                 claims);
       continue;

@@ -115,36 +115,6 @@ SearchInputs WithHostMemory(SearchInputs inputs, uint64_t bytes) {
   return inputs;
 }
 
-// The least host memory, to a sixteenth, with which what was asked fits. None: it is not the host
-// alone that is short.
-std::optional<Change> MoreHostMemory(const ChoiceSearch& like, const Question& question) {
-  const SearchInputs& asked = like.inputs();
-  if (!asked.clusters.back().cluster.host_capacity_bytes) return std::nullopt;
-  constexpr uint64_t kMost = 16;
-  const uint64_t present = *asked.clusters.back().cluster.host_capacity_bytes;
-  std::optional<Change> change;
-  uint64_t low = 16, high = 16 * kMost;  // sixteenths
-  while (high - low > 1) {
-    const uint64_t share = change ? low + (high - low) / 2 : high;
-    // As one types it: three digits.
-    uint64_t bytes = present / 16 * share, unit = 1;
-    while (bytes / unit >= 1000) unit *= 10;
-    bytes = bytes / unit * unit;
-    const std::unique_ptr<ChoiceSearch> searcher = like.Like(WithHostMemory(asked, bytes));
-    const std::optional<Found> found = searcher->Best(question).found;
-    if (found) {
-      change = {fmt::format("⟦host_memory⟧ {}GB", static_cast<double>(bytes) / 1e9), *found,
-                searcher->EstimateCandidate(found->candidate)};
-      high = share;
-    } else if (change) {
-      low = share;
-    } else {
-      return std::nullopt;
-    }
-  }
-  return change;
-}
-
 Change Describe(const ChoiceSearch& searcher, const Found& found, const SearchSpace& asked) {
   return {Options(found.candidate, asked), found, searcher.EstimateCandidate(found.candidate)};
 }
@@ -225,6 +195,34 @@ Question FastestThatFits() {
 
 }  // namespace
 
+std::optional<Change> MoreHostMemory(const SearchInputs& asked) {
+  if (!asked.clusters.back().cluster.host_capacity_bytes) return std::nullopt;
+  constexpr uint64_t kMost = 16;
+  const uint64_t present = *asked.clusters.back().cluster.host_capacity_bytes;
+  const std::unique_ptr<ChoiceSearch> like = MakeSearch(asked);
+  std::optional<Change> change;
+  uint64_t low = 16, high = 16 * kMost;  // sixteenths
+  while (high - low > 1) {
+    const uint64_t share = change ? low + (high - low) / 2 : high;
+    // As one types it: three digits.
+    uint64_t bytes = present / 16 * share, unit = 1;
+    while (bytes / unit >= 1000) unit *= 10;
+    bytes = bytes / unit * unit;
+    const std::unique_ptr<ChoiceSearch> searcher = like->Like(WithHostMemory(asked, bytes));
+    const std::optional<Found> found = searcher->Best(FastestThatFits()).found;
+    if (found) {
+      change = {fmt::format("⟦host_memory⟧ {}GB", static_cast<double>(bytes) / 1e9), *found,
+                searcher->EstimateCandidate(found->candidate)};
+      high = share;
+    } else if (change) {
+      low = share;
+    } else {
+      return std::nullopt;
+    }
+  }
+  return change;
+}
+
 std::vector<Change> SingleChanges(const SearchInputs& asked, const SearchSpace& full) {
   std::vector<Change> changes;
   const std::unique_ptr<ChoiceSearch> like = MakeSearch(asked);
@@ -265,7 +263,7 @@ std::optional<Change> SmallestChange(
   }
   if (std::optional<Change> change = LighterStates(asked, full, fastest)) return change;
   if (std::optional<Change> change = LighterRecipe(asked, full, fastest)) return change;
-  if (std::optional<Change> change = MoreHostMemory(*like, fastest)) return change;
+  if (std::optional<Change> change = MoreHostMemory(asked)) return change;
   const int64_t gpus = asked.space.gpus.back();
   for (const bool free_all : {false, true}) {
     for (int64_t n = 2 * gpus; n <= std::min(1024 * gpus, kMaxPlannedGpus); n *= 2) {

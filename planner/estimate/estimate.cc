@@ -191,6 +191,28 @@ std::string_view MemoryRoomName(MemoryRoom room) {
   ZEROPLAN_CHECK(false);
 }
 
+namespace {
+
+// One GPU has nothing to shard: stages 0 to 2 without offload are one program there. The choice
+// with that program among those made so far; null if there is none.
+const ChoiceEstimate* OfSameProgram(const TrainSetup& setup, const EstimateInputs& inputs,
+                                    const std::vector<ChoiceEstimate>& made) {
+  const auto whole = [&](const TrainSetup& of) {
+    return of.batch.world_size == 1 && of.zero.stage <= 2 &&
+           of.zero.offload_optimizer.device == OffloadDevice::kNone;
+  };
+  if (!inputs.runtime->has_programs() || !whole(setup)) return nullptr;
+  const auto same = std::find_if(made.begin(), made.end(), [&](const ChoiceEstimate& choice) {
+    if (!whole(choice.setup)) return false;
+    TrainSetup at_stage = choice.setup;
+    at_stage.zero.stage = setup.zero.stage;
+    return at_stage == setup;
+  });
+  return same == made.end() ? nullptr : &*same;
+}
+
+}  // namespace
+
 Estimate EstimateChoices(const EstimateInputs& inputs) {
   ZEROPLAN_CHECK(!inputs.setups.empty());
   Estimate estimate;
@@ -209,6 +231,12 @@ Estimate EstimateChoices(const EstimateInputs& inputs) {
   const std::unique_ptr<ChoiceJudge> judge = inputs.runtime->Judge(
       {inputs.model, inputs.lower, inputs.recipe, inputs.hardware, inputs.costs});
   for (const TrainSetup& setup : inputs.setups) {
+    if (const ChoiceEstimate* same = OfSameProgram(setup, inputs, estimate.choices)) {
+      ChoiceEstimate copy = *same;
+      copy.setup = setup;
+      estimate.choices.push_back(std::move(copy));
+      continue;
+    }
     ChoiceEstimate& choice = estimate.choices.emplace_back(judge->Estimate(setup, inputs.cluster));
     if (!inputs.goal.interruptions || !choice.time.total_seconds) continue;
     choice.interrupted = InterruptedCostOf(

@@ -66,10 +66,6 @@ std::string ScreenHeading(const Plan& plan, const ScreenParts& parts) {
   const Cluster& cluster = plan.cluster;
   std::string machine = fmt::format("{} x {}", cluster.gpus, cluster.gpu_name);
   if (cluster.nodes() > 1) machine += fmt::format(", {} nodes", cluster.nodes());
-  if (cluster.host_capacity_bytes) {
-    machine += fmt::format(", {} of host memory{}", FormatBytes(*cluster.host_capacity_bytes),
-                           cluster.nodes() > 1 ? " a node" : "");
-  }
   return fmt::format("{}{}: {} parameters{}, sequence {}, {}{}; {}", plan.model.name,
                      programs ? "" : fmt::format(" under {}", plan.runtime->version()),
                      FormatCount(plan.model.ParamCount()), parts.shape, plan.setup.batch.seq_len,

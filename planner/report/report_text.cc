@@ -74,7 +74,8 @@ std::string FormatSeconds(double seconds) {
   return fmt::format("{:.2f} us", seconds * 1e6);
 }
 
-std::string Wrap(const std::string& written, size_t indent, size_t columns) {
+std::string Wrap(const std::string& written, size_t indent, size_t page) {
+  const size_t columns = std::min(page, kPlainColumns);
   const std::string text = Escaped(written);
   const size_t lead = std::min(text.find_first_not_of(' '), text.size());
   std::string out(lead, ' ');
@@ -277,10 +278,9 @@ std::string ScreenEnd(const ScreenNotes& notes, size_t columns, bool colour) {
   const Paints paints(colour);
   std::string text;
   for (const std::string& taken : notes.taken) text += Wrap(taken, 2, columns);
-  if (!notes.doubts.empty()) {
-    text += Wrap(fmt::format("Doubt: {}.", fmt::join(notes.doubts, "; ")), 2, columns);
-  }
-  text += Wrap("Why, what would change it and all that is assumed: --explain", 2, columns);
+  const std::string doubt =
+      notes.doubts.empty() ? "" : fmt::format("Doubt: {}. ", fmt::join(notes.doubts, "; "));
+  text += Wrap(doubt + "Why, and what would change it: --explain", 2, columns);
   if (notes.next.empty()) return text;
   // A line that is broken goes on in a shell.
   std::string command = Wrap("Next: " + notes.next, 2, columns - 2);

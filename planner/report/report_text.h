@@ -39,9 +39,10 @@ std::string GigabyteCell(uint64_t bytes);
 // "12.3 ms", "1.20 s", "4.10 us", "75 h": three significant digits and a suitable unit.
 std::string FormatSeconds(double seconds);
 
-// Breaks `text` at spaces into lines of at most `columns`. Indents all lines but the first, and
-// keeps leading spaces. Escapes unprintable bytes, because the text may contain names from users.
-std::string Wrap(const std::string& text, size_t indent, size_t columns);
+// Breaks `text` at spaces into lines of at most `page` columns, and of kPlainColumns
+// (core/base/terminal.h). Indents all lines but the first, and keeps leading spaces. Escapes
+// unprintable bytes, because the text may contain names from users.
+std::string Wrap(const std::string& text, size_t indent, size_t page);
 
 // ---- for a single choice ----
 

@@ -176,8 +176,7 @@ class Comparer {
     if (all.answer.method) {
       const Side& side = sides_[*all.answer.method];
       const MethodChoice& best = all.methods[*all.answer.method];
-      all.doubts = Doubts(*side.resolved, *best.plan,
-                          side.search->ClusterOf(CandidateOf(best.plan->setup)).cluster, best.gap);
+      all.doubts = Doubts(*side.resolved, *side.search, *best.plan, best.gap);
     }
     if (asked_.quick || asked_.brief) return all;
     const AskedSettings& batch = asked_.common.settings;

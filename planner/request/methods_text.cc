@@ -190,7 +190,9 @@ constexpr FigureWords kFigureWords[] = {
     {"⟦gpu_memory⟧", "Answer by memory of a GPU", ""},
 };
 
-std::string FigureText(const MethodFigure& figure, const MethodComparison& comparison) {
+// A row for each range of values and its answer.
+std::string FigureText(const MethodFigure& figure, const MethodComparison& comparison,
+                       size_t columns) {
   const FigureWords& words =
       *std::find_if(std::begin(kFigureWords), std::end(kFigureWords),
                     [&](const FigureWords& w) { return figure.field == w.field; });
@@ -198,35 +200,37 @@ std::string FigureText(const MethodFigure& figure, const MethodComparison& compa
   const auto value = [&](int64_t at) {
     return memory ? FormatTypedBytes(static_cast<uint64_t>(at)) : std::to_string(at);
   };
-  std::vector<std::string> parts;
+  std::vector<std::pair<std::string, std::string>> rows;
   for (size_t i = 0; i < figure.ranges.size(); ++i) {
     const MethodRange& range = figure.ranges[i];
     const MethodAnswer& answer = range.answer;
     std::string where = range.from == range.to
-                            ? "at " + value(range.from)
-                            : fmt::format("from {} to {}", value(range.from), value(range.to));
+                            ? value(range.from)
+                            : fmt::format("{} to {}", value(range.from), value(range.to));
     if (!answer.method) {
       // Less memory and longer sequences do not fit either.
       if (i == 0) where = "up to " + value(range.to);
-      if (i + 1 == figure.ranges.size()) where = fmt::format("from {} on", value(range.from));
-      parts.push_back(where +
-                      (answer.possible.empty() ? " nothing fits" : " nothing was found that fits"));
+      if (i + 1 == figure.ranges.size()) where = "from " + value(range.from);
+      rows.emplace_back(where,
+                        answer.possible.empty() ? "nothing fits" : "nothing was found that fits");
       continue;
     }
     const std::string names = Names(answer.possible, comparison);
-    parts.push_back(fmt::format("{} {}{}", where,
-                                answer.alone ? "only " + names + " fits"
-                                : figure.ranges.size() == 1 && answer.possible.size() == 1
-                                    ? names + " stays the answer"
-                                    : names,
-                                WithinText(answer.gap)));
+    rows.emplace_back(where, fmt::format("{}{}{}", names, answer.alone ? " fits alone" : "",
+                                         WithinText(answer.gap)));
   }
   std::string beside;
   if (figure.field == "⟦seq_len⟧" && comparison.global_batch) {
     beside = fmt::format(" with ⟦global_batch⟧ {}", *comparison.global_batch);
   }
-  return fmt::format("{} (now {}{}; {}{} sets it), looked at by doubling: {}.", words.what,
-                     value(figure.now), words.unit, figure.field, beside, fmt::join(parts, ", "));
+  std::string text = Wrap(fmt::format("{} (now {}{}; {}{} sets it), by doubling:", words.what,
+                                      value(figure.now), words.unit, figure.field, beside),
+                          2, columns);
+  size_t wide = 0;
+  for (const auto& [where, answer] : rows) wide = std::max(wide, where.size());
+  for (const auto& [where, answer] : rows)
+    text += fmt::format("    {:<{}}  {}\n", where, wide, answer);
+  return text;
 }
 
 std::string Heading(const MethodComparison& comparison) {
@@ -277,7 +281,7 @@ std::string MethodsText(const MethodComparison& comparison, size_t columns, bool
     text += Wrap(MethodText(choice, comparison), 2, columns);
   }
   for (const MethodFigure& figure : comparison.figures) {
-    text += Wrap(FigureText(figure, comparison), 2, columns);
+    text += FigureText(figure, comparison, columns);
   }
   if (comparison.goal.data) {
     for (const std::string& part :

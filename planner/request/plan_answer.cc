@@ -147,18 +147,58 @@ std::string Proposal(const ResolvedPlan& request, const Change& change) {
   return text;
 }
 
+std::string ChangeText(const ResolvedPlan& request, const Change& change) {
+  std::string text = fmt::format("{} ({}; {} a GPU, {:.0f} tokens/s)", Proposal(request, change),
+                                 request.inputs().runtime->Label(change.estimate.setup),
+                                 FormatBytes(change.estimate.footprint.totals().gpu_bytes),
+                                 change.found.tokens_per_second);
+  if (change.estimate.footprint.nvme_bytes > 0) {
+    text += fmt::format(". That takes {} of a node's disk, by the hardware profile's figures",
+                        FormatBytes(change.estimate.footprint.nvme_bytes));
+  }
+  return text;
+}
+
+// Where the smallest change takes a disk, the smallest without one; and more memory of a host whose
+// memory is a guess.
+std::string OtherChanges(ResolvedPlan& request, const std::string& smallest) {
+  std::string text;
+  if (smallest.find("nvme") == std::string::npos) return text;
+  if (const std::string other = SmallestChangeText(request, Disks::kNo); !other.empty()) {
+    text += "\n  or " + other;
+  }
+  const Cluster& cluster = request.inputs().clusters.back().cluster;
+  if (GuessesHost(request.asked().common, request.hardware(), cluster) &&
+      text.find("⟦host_memory⟧") == std::string::npos) {
+    if (const std::optional<Change> more = MoreHostMemory(request.inputs())) {
+      text += "\n  or " + ChangeText(request, *more);
+    }
+  }
+  return text;
+}
+
 [[noreturn]] void ThrowNothingFits(ResolvedPlan& request, const SearchResult& result) {
   const Runtime& runtime = *request.inputs().runtime;
-  std::string closest;
+  std::vector<const StageBest*> stages;
   for (const StageBest& stage : result.stages) {
-    if (!stage.can_run()) continue;
+    if (stage.can_run()) stages.push_back(&stage);
+  }
+  if (request.asked().brief && stages.size() > 1) {
+    stages = {
+        *std::min_element(stages.begin(), stages.end(), [](const StageBest* a, const StageBest* b) {
+          return a->estimate.footprint.gpu_total() < b->estimate.footprint.gpu_total();
+        })};
+  }
+  std::string closest;
+  for (const StageBest* stage : stages) {
     const std::string why =
-        stage.estimate.fits
+        stage->estimate.fits
             ? fmt::format("takes {} a GPU, and what DeepSpeed takes beyond that does not fit",
-                          FormatBytes(stage.estimate.footprint.gpu_total()))
-            : stage.estimate.why_not;
-    closest += fmt::format("\n  {}, micro-batch {}: {}", runtime.Label(stage.estimate.setup),
-                           stage.estimate.setup.batch.micro_batch, why);
+                          FormatBytes(stage->estimate.footprint.gpu_total()))
+            : stage->estimate.why_not;
+    closest += fmt::format("\n  {}{}, micro-batch {}: {}", request.asked().brief ? "closest: " : "",
+                           runtime.Label(stage->estimate.setup),
+                           stage->estimate.setup.batch.micro_batch, why);
   }
   const std::string change = SmallestChangeText(request);
   std::string fix =
@@ -173,7 +213,9 @@ std::string Proposal(const ResolvedPlan& request, const Change& change) {
     fix = fmt::format("the search gave up after {} programs; {} to look at the others",
                       result.stats.lowered, where);
   }
-  if (!change.empty()) fix = "smallest change that fits: " + change;
+  if (!change.empty()) {
+    fix = fmt::format("smallest change that fits: {}{}", change, OtherChanges(request, change));
+  }
   throw Error(ExitCode::kNothingFits,
               fmt::format("nothing fits{}. {}{}",
                           runtime.facts().trains_here ? "" : fmt::format(" {}", runtime.name()),
@@ -283,16 +325,7 @@ std::string SmallestChangeText(ResolvedPlan& request, Disks disks) {
   const std::optional<Change> change =
       SmallestChange(request.inputs(), full,
                      [&](int gpus, SearchInputs& inputs) { request.SetMoreGpus(gpus, inputs); });
-  if (!change) return "";
-  std::string text = fmt::format("{} ({}; {} a GPU, {:.0f} tokens/s)", Proposal(request, *change),
-                                 request.inputs().runtime->Label(change->estimate.setup),
-                                 FormatBytes(change->estimate.footprint.totals().gpu_bytes),
-                                 change->found.tokens_per_second);
-  if (change->estimate.footprint.nvme_bytes > 0) {
-    text += fmt::format(". That takes {} of a node's disk, by the hardware profile's figures",
-                        FormatBytes(change->estimate.footprint.nvme_bytes));
-  }
-  return text;
+  return change ? ChangeText(request, *change) : "";
 }
 
 Plan FindChoice(ResolvedPlan& request, ChoiceSearch& searcher) {
@@ -478,43 +511,6 @@ void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
   if (!answer.saves.empty()) assumptions.notes.push_back(answer.saves);
   answer.report.assumed = assumptions.assumed;
   answer.report.notes = assumptions.notes;
-}
-
-std::vector<std::string> Doubts(const Request& request, const HardwareProfile& hardware,
-                                const TorchRecipe& recipe, const ChoiceEstimate& choice,
-                                const Cluster& cluster) {
-  constexpr double kLittle = 0.1;  // share of a host's memory that every desktop has
-  std::vector<std::string> clauses = {
-      TimeDoubt(request.runtime.of().LargestTimeError(choice, cluster, hardware))};
-  Assumptions guesses;
-  NoteGuesses(hardware, cluster, std::span(&choice.setup, 1), recipe, guesses);
-  if (!guesses.notes.empty()) {
-    clauses.emplace_back("rates of its host or links are guessed ('zeroplan hw measure' there)");
-  }
-  const bool measured = hardware.node.host_memory.source == FigureSource::kMeasured;
-  if (cluster.host_capacity_bytes && !measured && !request.cluster.host_memory &&
-      static_cast<double>(choice.footprint.host.total()) >
-          kLittle * static_cast<double>(*cluster.host_capacity_bytes)) {
-    // Many desktops have 64 GB, of which the system takes some; a larger host is a server.
-    constexpr uint64_t kCommon = 60'000'000'000, kDesktop = 150'000'000'000;
-    const bool flips =
-        choice.footprint.host.total() > kCommon && *cluster.host_capacity_bytes <= kDesktop;
-    clauses.push_back(fmt::format("a host with {} is assumed{} (⟦host_memory⟧)",
-                                  FormatBytes(*cluster.host_capacity_bytes),
-                                  flips ? ", with 64 GB this does not fit" : ""));
-  }
-  return clauses;
-}
-
-std::vector<std::string> Doubts(const ResolvedPlan& request, const Plan& plan,
-                                const Cluster& cluster, double gap) {
-  std::vector<std::string> clauses =
-      Doubts(request.asked().common, request.hardware(), plan.recipe, plan.choice, cluster);
-  if (gap > 0) {
-    clauses.push_back(fmt::format("another choice may be up to {} % better ({})",
-                                  FormatPercent(gap), LooksLonger(request.inputs())));
-  }
-  return clauses;
 }
 
 std::string SetSwapFolder(TrainSetup& setup) {

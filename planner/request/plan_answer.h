@@ -83,15 +83,20 @@ PlanAnswer FindAnswer(ResolvedPlan& request, ChoiceSearch& searcher,
 void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
                   Assumptions& assumptions, PlanAnswer& answer);
 
+// Whether the host's memory is neither measured nor given, and its kind is a guess too: that of a
+// desktop.
+bool GuessesHost(const Request& request, const HardwareProfile& hardware, const Cluster& cluster);
 // The uncertainties of `choice`, one clause each: the margin of error of its time, guessed
-// rates that it rests on, and assumed host memory that it uses.
+// rates that it rests on, and assumed host memory that it uses. `more_host`: the end of the clause
+// about the host, "" if more memory of it would change nothing.
 std::vector<std::string> Doubts(const Request& request, const HardwareProfile& hardware,
-                                const TorchRecipe& recipe, const ChoiceEstimate& choice,
-                                const Cluster& cluster);
-// The same for an answer, and by how much another choice may be better if that is not proven
-// (`gap`).
-std::vector<std::string> Doubts(const ResolvedPlan& request, const Plan& plan,
-                                const Cluster& cluster, double gap);
+                                const ModelSpec& model, const TorchRecipe& recipe,
+                                const ChoiceEstimate& choice, const Cluster& cluster,
+                                std::string_view more_host = "");
+// The same for an answer: what twice the memory of a host that is a guess would gain, and by how
+// much another choice may be better if that is not proven (`gap`).
+std::vector<std::string> Doubts(const ResolvedPlan& request, ChoiceSearch& searcher,
+                                const Plan& plan, double gap);
 
 // Applies ⟦async_save⟧ to a plan of zeroplan's own executor and returns a sentence about it. auto
 // adds the copy of the state to the plan if the memory of its hosts suffices. Reads model, setup

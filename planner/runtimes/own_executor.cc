@@ -274,12 +274,20 @@ class Own : public Runtime {
   std::vector<std::string> Notes(const ChoiceEstimate& choice,
                                  const TorchRecipe& /*recipe*/) const override {
     const TrainSetup& setup = choice.setup;
+    std::vector<std::string> notes;
+    if (setup.batch.world_size > 1 && setup.zero.stage > 0) {
+      notes.emplace_back(
+          "Where reduce_bucket_size is not set, four sizes are searched; another one was up to "
+          "1.1 % faster where it was tried.");
+    }
     const bool can = setup.optimizer.gradient_clipping == 0 && setup.zero.stage >= 2 &&
                      setup.precision.dtype != Dtype::kF16;
-    if (!can || setup.zero.optimizer_in_backward) return {};
-    return {
-        "Updates in the backward pass are not searched; \"_zeroplan\": "
-        "{\"optimizer_in_backward\": true} in ⟦config⟧ sets them."};
+    if (can && !setup.zero.optimizer_in_backward) {
+      notes.emplace_back(
+          "Updates in the backward pass are not searched; \"_zeroplan\": "
+          "{\"optimizer_in_backward\": true} in ⟦config⟧ sets them.");
+    }
+    return notes;
   }
 
   const Runtime& WritesFor() const override { return DeepSpeedRuntime(); }

@@ -75,8 +75,9 @@ std::string MemoryText(const ChoiceEstimate& choice, const Cluster& cluster) {
   const TorchFootprint& torch = *choice.footprint.torch;
   const uint64_t outside = cluster.gpu_reserve_bytes + torch.context_bytes;
   std::string text = fmt::format(
-      "Memory of a GPU: {} allocated in initialisation, {} in steps; {} reserved of {} that the "
-      "allocator may take; {} with what lies outside it, of {}. Host: {}.",
+      "Memory of a GPU: tensors take {} in initialisation and {} in steps. For them the allocator "
+      "reserves {}, and it may take {}. Context and libraries take the rest, {} of the GPU's {} in "
+      "all. Host: {}.",
       FormatBytes(torch.peak(TorchPhase::kInit).allocated_bytes),
       FormatBytes(torch.StepAllocatedBytes()), FormatBytes(torch.ReservedBytes()),
       FormatBytes(cluster.gpu_capacity_bytes - std::min(cluster.gpu_capacity_bytes, outside)),

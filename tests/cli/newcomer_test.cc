@@ -223,6 +223,51 @@ TEST_CASE("newcomer: options of other tools") {
   CHECK(gpu.err.find("CPU backend") == std::string::npos);
 }
 
+// The options of a line that ends in " (...)": what a reader pastes behind the command.
+std::string OptionsOf(const std::string& text, const std::string& begin) {
+  const size_t at = text.find(begin);
+  REQUIRE(at != std::string::npos);
+  const size_t from = at + begin.size() - begin.substr(begin.find("--")).size();
+  return text.substr(from, text.find(" (", from) - from);
+}
+
+TEST_CASE("newcomer: a model that a desktop cannot hold leads on") {
+  const std::string asked = "plan llama3.1-8b --hw 4090";
+  const RunResult run = RunZeroplan(asked);
+  CHECK(run.exit_code == 3);
+  const std::string said = WordsIn(run.err);
+  for (const char* begin :
+       {"smallest change that fits: --", " or --allow 8bit-states", " or --host-memory "}) {
+    CAPTURE(begin);
+    const std::string options = OptionsOf(said, begin);
+    CAPTURE(options);
+    CHECK(RunZeroplan(asked + " " + options).exit_code == 0);
+  }
+  CHECK(Has(said, "LoRA fits (--method lora)"));
+  // The closest stage alone; all of them with --explain.
+  CHECK(Has(said, " closest: stage 3"));
+  CHECK(Lacks(said, " stage 1"));
+  CHECK(Has(WordsIn(RunZeroplan(asked + " --explain").err), " stage 1"));
+}
+
+TEST_CASE("newcomer: the doubt names what a larger host gives, and it gives that") {
+  const std::string asked = "plan qwen3-4b --hw 3060";
+  const RunResult run = RunZeroplan(asked);
+  REQUIRE(run.exit_code == 0);
+  const std::string said = WordsIn(run.out);
+  const std::string begin = "a host with 68.7 GB is assumed, with 137 GB ";
+  const size_t at = said.find(begin);
+  REQUIRE_MESSAGE(at != std::string::npos, said);
+  const double times = std::stod(said.substr(at + begin.size()));
+  const auto rate = [](const std::string& command) {
+    const RunResult json = RunZeroplan(command + " --quick --format json");
+    REQUIRE(json.exit_code == 0);
+    return nlohmann::json::parse(json.out)["plan"]["tokens_per_second"].get<double>();
+  };
+  CHECK(rate(asked + " --host-memory 137.4GB") / rate(asked) ==
+        doctest::Approx(times).epsilon(0.02));
+}
+
 TEST_CASE("newcomer: the first page fits a terminal, and its commands work") {
   const RunResult page = RunZeroplan("");
   CHECK(page.exit_code == 0);

@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <sstream>
 #include <string>
 
+#include "tests/has.h"
 #include "tests/paths.h"
 
 namespace zeroplan {
@@ -50,20 +50,6 @@ inline RunResult RunProgram(const std::string& program, const std::string& argum
 inline RunResult RunZeroplan(const std::string& arguments,
                              const std::string& environment = "ZEROPLAN_NO_DETECT=1") {
   return RunProgram("zeroplan", arguments, environment);
-}
-
-// Its words, a blank after each, for texts whose lines may be broken anywhere.
-inline std::string WordsIn(const std::string& text) {
-  std::istringstream words(text);
-  std::string out;
-  for (std::string word; words >> word;) out += word + ' ';
-  return out;
-}
-
-// A page with each paragraph, whose further lines are indented, in one line.
-inline std::string Unwrapped(std::string text) {
-  for (size_t at; (at = text.find("\n  ")) != std::string::npos;) text.replace(at, 3, " ");
-  return text;
 }
 
 }  // namespace zeroplan

@@ -419,7 +419,7 @@ SENTENCES = [
      r") it is " + CHOICE + r", (" + RATE + r") tokens/s" + WITHIN + ")", Reader.crossover),
     ("no crossover", r"No crossover .*?: ((?:from .*? to .*?)+), looked at by doubling, (.*?)" + WITHIN + r"[;.]",
      Reader.no_crossover),
-    ("memory from which a stage fits", r"Stage (\d) does not fit.*; it would fit from (" + SIZE + ") a GPU on", Reader.stage_from),
+    ("memory from which a stage fits", r"Stage (\d) does not fit.*\. It fits from (" + SIZE + ") a GPU on", Reader.stage_from),
     ("losses of stages", r"(About: )?([Ss]tage \d.*?\)): ([\d.]+) % (slower|faster)(.*)$", Reader.stage_loss),
 ]
 

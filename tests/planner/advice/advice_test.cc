@@ -89,7 +89,7 @@ void CheckFitsFrom(const Advised& advised, const StageBest& stage, const std::st
   question.gpu_capacity_bytes = UINT64_MAX / 4;
   const std::optional<Found> least = alone.Best(question).found;
   REQUIRE(least);
-  CHECK(Has(line, fmt::format("it would fit from {} a GPU on",
+  CHECK(Has(line, fmt::format("It fits from {} a GPU on",
                               FormatTypedBytes(TypedBytes(least->gpu_bytes, Rounding::kUp)))));
   question.objective = Objective::kThroughput;
   question.gpu_capacity_bytes = least->gpu_bytes;

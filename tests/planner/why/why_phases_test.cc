@@ -77,7 +77,7 @@ TEST_CASE("a host without memory: beside what it has, and what makes it fit") {
     CHECK(change.estimate.fits);
     CHECK(change.estimate.footprint.host.total() <= *given.prediction->host_bytes);
   }
-  CHECK(Has(WhyText(given, 400), " of a host"));
+  CHECK(Has(WordsIn(WhyText(given, 400)), " of a host"));
 
   // DeepSpeed's lines tell of it: in use, and by its part of all.
   const WhyAnswer of_log = with(CpuLine(40, 40.1) + CpuLine(98.5, 98.5) + CpuLine(60, 60.1), "");
@@ -87,7 +87,7 @@ TEST_CASE("a host without memory: beside what it has, and what makes it fit") {
                    "Virtual Memory, line 4)."));
   CHECK(of_log.prediction->host_bytes == given.prediction->host_bytes);
   CHECK(of_log.changes.size() == given.changes.size());
-  CHECK(Has(WhyText(of_log, 400), wording::kGibCpuVirtualMemoryLine));
+  CHECK(Has(WordsIn(WhyText(of_log, 400)), wording::kGibCpuVirtualMemoryLine));
   // Options win, and a difference is said beyond what a host's firmware takes.
   CHECK(with(CpuLine(98.5, 98.5), "102GiB").conflicts.empty());
   const WhyAnswer more = with(CpuLine(98.5, 98.5), "2TiB");
@@ -119,7 +119,7 @@ TEST_CASE("a host without memory: beside what it has, and what makes it fit") {
   // Less than Python itself takes.
   const WhyAnswer none = with("", "3GiB");
   CHECK(none.changes.empty());
-  CHECK(Has(WhyText(none, 400), wording::kSmallerModelOrHostsWith));
+  CHECK(Has(WordsIn(WhyText(none, 400)), wording::kSmallerModelOrHostsWith));
 }
 
 TEST_CASE("evaluation that ran out of memory: with the batch size that the log says") {
