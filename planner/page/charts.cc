@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -100,6 +101,66 @@ void DrawParts(const BarChart& chart, size_t b, const Box& box, const Axis& axis
 struct Row {
   std::vector<std::string> label;
   double height = 0;
+};
+
+// Where names of dots go: inside the picture, on nothing else that is drawn.
+class NamePlaces {
+ public:
+  NamePlaces(const DotChart& chart, const Box& box, const Axis& x, const Axis& y) : box_(box) {
+    for (const Dot& dot : chart.dots) {
+      const double px = box.X(x, dot.x), py = box.Y(y, dot.y);
+      const double r = dot.kind == Dot::Kind::kChosen ? 9 : 4;
+      taken_.push_back({px - r, py - r, px + r, py + r});
+    }
+    if (chart.limit) {
+      const double at = box.X(x, chart.limit->at);
+      taken_.push_back({at - 2, box.top - 4, at + 2, box.bottom});
+    }
+    if (chart.limit_y) {
+      const double at = box.Y(y, chart.limit_y->at);
+      taken_.push_back({box.left, at - 2, box.right, at + 2});
+    }
+  }
+
+  void Take(const Box& place) { taken_.push_back(place); }
+
+  // The place of the name of a dot at (x, y): right of it, above, below or left; of one that a
+  // falling stair leaves to the right, there last. Takes it. None: there is no room.
+  std::optional<Box> Find(double x, double y, const std::string& name, bool on_stair) {
+    constexpr double kGap = 10, kHeight = 16;
+    const double wide = TextPixels(name, kLabelFont) + 4;
+    const auto at = [&](double left, double top) {
+      return Box{left, top, left + wide, top + kHeight};
+    };
+    const double above = y - kGap - kHeight, below = y + kGap;
+    std::array places = {at(x + kGap, y - kHeight / 2),
+                         at(x, above),
+                         at(x - wide, above),
+                         at(x - wide / 2, above),
+                         at(x, below),
+                         at(x - wide / 2, below),
+                         at(x - wide, below),
+                         at(x - kGap - wide, y - kHeight / 2)};
+    if (on_stair) std::reverse(places.begin(), places.end());
+    for (const Box& place : places) {
+      if (place.left < box_.left || place.right > box_.right || place.top < box_.top ||
+          place.bottom > box_.bottom) {
+        continue;
+      }
+      const bool free = std::none_of(taken_.begin(), taken_.end(), [&](const Box& of) {
+        return place.left < of.right && of.left < place.right && place.top < of.bottom &&
+               of.top < place.bottom;
+      });
+      if (!free) continue;
+      taken_.push_back(place);
+      return place;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  Box box_;
+  std::vector<Box> taken_;
 };
 
 }  // namespace
@@ -290,10 +351,17 @@ std::string DrawBars(const BarChart& chart, int width) {
 }
 
 std::string DrawDots(const DotChart& chart, int width) {
-  double most_x = chart.limit ? chart.limit->at : 0, most_y = 0;
+  double most_x = chart.limit ? chart.limit->at : 0;
+  double most_y = chart.limit_y ? chart.limit_y->at : 0;
   for (const Dot& dot : chart.dots) {
     most_x = std::max(most_x, dot.x);
     most_y = std::max(most_y, dot.y);
+  }
+  if (std::any_of(chart.dots.begin(), chart.dots.end(),
+                  [](const Dot& dot) { return !dot.name.empty(); })) {
+    constexpr double kRoom = 1.05;  // for names at the edges
+    most_x *= kRoom;
+    most_y *= kRoom;
   }
   const double height = width >= 600 ? 320 : 260;
   Box box{0, 44, width - 24.0, 44 + height};
@@ -310,6 +378,19 @@ std::string DrawDots(const DotChart& chart, int width) {
     svg.Line(at, box.top - 4, at, box.bottom, "limit");
     svg.TextWithin(at, box.top - 9, chart.limit->label, 2, width - 2, "t strong");
   }
+  NamePlaces places(chart, box, x, y);
+  if (chart.limit_y) {
+    const double at = box.Y(y, chart.limit_y->at);
+    svg.Line(box.left, at, box.right, at, "limit");
+    // At the line's end, before an upright one that would cross the words.
+    const double wide = TextPixels(chart.limit_y->label, kBold);
+    const double crossing = chart.limit ? box.X(x, chart.limit->at) : box.right + wide;
+    const bool crosses = crossing > box.right - wide - 6 && crossing <= box.right + 6;
+    const double right = crosses ? crossing - 6 : box.right;
+    const double text_y = at - box.top > 12 ? at - 5 : at + 14;
+    svg.Text(right, text_y, chart.limit_y->label, Anchor::kEnd, "t strong halo");
+    places.Take({right - wide, text_y - 11, right, text_y + 3});
+  }
   // The front is a stair: with so much memory, so fast is possible.
   std::vector<std::pair<double, double>> front;
   for (const Dot& dot : chart.dots) {
@@ -319,7 +400,10 @@ std::string DrawDots(const DotChart& chart, int width) {
   std::sort(front.begin(), front.end());
   std::vector<std::pair<double, double>> stair;
   for (const auto& [px, py] : front) {
-    if (!stair.empty() && py > stair.back().second) continue;  // chosen, and not on the front
+    // Chosen, and not on the front.
+    if (!stair.empty() && (chart.falls ? py < stair.back().second : py > stair.back().second)) {
+      continue;
+    }
     if (!stair.empty()) stair.emplace_back(px, stair.back().second);
     stair.emplace_back(px, py);
   }
@@ -335,6 +419,17 @@ std::string DrawDots(const DotChart& chart, int width) {
                                                                    : std::pair("c0", 5.0);
       svg.Circle(px, py, radius, css_class, dot.title,
                  {{"data-x", fmt::format("{}", dot.x)}, {"data-y", fmt::format("{}", dot.y)}});
+    }
+  }
+  for (const bool chosen : {true, false}) {
+    for (const Dot& dot : chart.dots) {
+      if (dot.name.empty() || (dot.kind == Dot::Kind::kChosen) != chosen) continue;
+      const bool on_stair =
+          chart.falls && (chosen || dot.kind == Dot::Kind::kFront) && stair.size() > 1;
+      const auto place = places.Find(box.X(x, dot.x), box.Y(y, dot.y), dot.name, on_stair);
+      if (!place) continue;
+      svg.Text(place->left + 2, place->bottom - 4, dot.name, Anchor::kStart,
+               dot.kind == Dot::Kind::kNoFit ? "t halo dim" : "t halo");
     }
   }
   return std::move(svg).Finish();

@@ -70,22 +70,27 @@ std::string DrawArea(const AreaChart& chart, int width);
 
 struct Dot {
   double x = 0, y = 0;
-  std::string title;
+  std::string title;  // shown under the pointer
   enum class Kind : uint8_t {
     kChosen,  // a large ring around a dot
     kFront,   // filled, and joined with the other ones
     kOther,   // small and filled
     kNoFit    // hollow
   } kind = Kind::kOther;
+  std::string name = {};  // drawn beside the dot, if there is room for it; "": none
 };
 
 struct DotChart {
   std::string name, x_name, y_name;
   Quantity x = Quantity::kBytes, y = Quantity::kTokenRate;
   std::vector<Dot> dots;
-  std::optional<Limit> limit;  // a limit of x
+  std::optional<Limit> limit;    // a limit of x
+  std::optional<Limit> limit_y;  // a limit of y
+  // The front falls: less of both is better. Else it rises: less of x and more of y is better.
+  bool falls = false;
 };
-// Each dot is a circle with data-x and data-y.
+// Each dot is a circle with data-x and data-y. Names touch neither each other, dots, nor limits; of
+// two that cannot both be drawn the one of the earlier dot is, the chosen one's before all.
 std::string DrawDots(const DotChart& chart, int width);
 
 // ---- lines over steps ----

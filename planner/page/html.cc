@@ -35,6 +35,7 @@ h1 { font-size: 26px; line-height: 1.25; margin: 0 0 8px; overflow-wrap: anywher
 h2 { font-size: 19px; line-height: 1.3; margin: 0 0 4px; }
 section, footer { margin-top: 40px; }
 p { margin: 6px 0; overflow-wrap: anywhere; }
+.answer { font-size: 19px; line-height: 1.35; margin: 0 0 8px; }
 .fact, .about, .note { color: var(--dim); }
 .fact, .note { font-size: 14px; margin: 2px 0; }
 .note { margin: 6px 0; }
@@ -55,6 +56,8 @@ p { margin: 6px 0; overflow-wrap: anywhere; }
 .key.c6 { color: var(--c6); } .key.limit { color: var(--limit); } .key.ink { color: var(--ink); }
 .key.dim { color: var(--dim); } .key.present { color: var(--c0); } .key.band { color: var(--grid); }
 .scroll { overflow-x: auto; margin-top: 12px; }
+summary { color: var(--dim); font-size: 14px; cursor: pointer; margin-top: 8px; }
+summary h2 { display: inline; color: var(--ink); }
 table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
 th, td { padding: 4px 8px; text-align: left; border-bottom: 1px solid var(--grid);
   white-space: nowrap; }
@@ -156,8 +159,8 @@ std::string Paragraphs(const std::vector<std::string>& texts, const char* css_cl
 constexpr size_t kLongName = 24;  // a row's, which may break
 constexpr size_t kLongText = 60;  // any other that is read
 
-std::string TableHtml(const PageTable& table) {
-  if (table.heads.empty()) return "";
+// The rows from `begin` to `end`.
+std::string RowsHtml(const PageTable& table, size_t begin, size_t end) {
   const bool names = std::any_of(table.rows.begin(), table.rows.end(),
                                  [](const auto& row) { return row.front().size() > kLongName; });
   std::string html = fmt::format("<div class=\"scroll\" tabindex=\"0\"><table{}>\n<thead><tr>",
@@ -172,16 +175,41 @@ std::string TableHtml(const PageTable& table) {
   };
   for (size_t c = 0; c < table.heads.size(); ++c) html += cell("th", c, table.heads[c]);
   html += "</tr></thead>\n<tbody>\n";
-  for (size_t r = 0; r < table.rows.size(); ++r) {
+  for (size_t r = begin; r < end; ++r) {
     const bool marked =
         std::find(table.marked.begin(), table.marked.end(), r) != table.marked.end();
     html += marked ? "<tr class=\"marked\">" : "<tr>";
     for (size_t c = 0; c < table.rows[r].size(); ++c) html += cell("td", c, table.rows[r][c]);
     html += "</tr>\n";
   }
-  html += "</tbody></table></div>\n";
-  if (!table.note.empty()) html += Paragraphs({table.note}, "note");
-  return html;
+  return html + "</tbody></table></div>\n";
+}
+
+std::string Folded(std::string_view summary, std::string_view html) {
+  return fmt::format("<details><summary>{}</summary>\n{}</details>\n", summary, html);
+}
+
+std::string NoteHtml(const PageTable& table) {
+  return table.note.empty() ? "" : Paragraphs({table.note}, "note");
+}
+
+std::string TableHtml(const PageTable& table) {
+  if (table.heads.empty()) return "";
+  return RowsHtml(table, 0, table.rows.size()) + NoteHtml(table);
+}
+
+// A long table shows its first rows, a folded one none; the rest is behind a line.
+std::string FoldedTableHtml(const PageTable& table) {
+  constexpr size_t kLong = 8, kFirst = 5;  // rows
+  const size_t rows = table.rows.size();
+  if (table.heads.empty() || (rows <= kLong && !table.folded)) return TableHtml(table);
+  const auto fold = [&](size_t begin) {
+    const size_t left = rows - begin;
+    return Folded(fmt::format("{}{} row{}", left, begin > 0 ? " more" : "", left == 1 ? "" : "s"),
+                  RowsHtml(table, begin, rows));
+  };
+  if (table.folded) return fold(0) + NoteHtml(table);
+  return RowsHtml(table, 0, kFirst) + fold(kFirst) + NoteHtml(table);
 }
 
 std::string LegendHtml(const std::vector<LegendEntry>& legend) {
@@ -210,7 +238,7 @@ std::string PictureHtml(const Picture& picture) {
     html += fmt::format("<div class=\"wide\">{}</div>\n<div class=\"narrow\">{}</div>\n",
                         picture.wide, picture.narrow);
   }
-  return html + TableHtml(picture.table) + "</section>\n";
+  return html + (picture.needs_table ? TableHtml : FoldedTableHtml)(picture.table) + "</section>\n";
 }
 
 std::string SmallPictureHtml(const Picture& picture) {
@@ -235,13 +263,13 @@ std::string Figures(const Page& page) {
 }
 
 std::string Footer(const Page& page) {
-  std::string html = "<footer>\n<h2>How this page was made</h2>\n";
-  html += fmt::format("<pre id=\"command\">{}</pre>\n", EscapeHtml(page.origin.command));
+  std::string html = fmt::format("<pre id=\"command\">{}</pre>\n", EscapeHtml(page.origin.command));
   html += fmt::format("<p>zeroplan {}.</p>\n", EscapeHtml(kVersion));
   if (!page.origin.assumed.empty()) {
     html += Paragraphs({fmt::format("Assumed: {}", fmt::join(page.origin.assumed, ", "))}, "note");
   }
-  return html + Paragraphs(page.origin.notes, "note") + "</footer>\n";
+  html += Paragraphs(page.origin.notes, "note");
+  return "<footer>\n" + Folded("<h2>How this page was made</h2>", html) + "</footer>\n";
 }
 
 // From the beginning to <main>.
@@ -280,8 +308,12 @@ std::string EscapeHtml(std::string_view text) {
 std::string RenderPage(const Page& page) {
   std::string html = Beginning(page.title, "");
   html += fmt::format("<h1>{}</h1>\n", EscapeHtml(page.title));
+  if (!page.answer.empty()) html += Paragraphs({page.answer}, "answer");
   html += Paragraphs(page.facts, "fact") + Figures(page);
   html += Paragraphs(page.findings, "finding");
+  if (!page.details.empty()) {
+    html += Folded(EscapeHtml(page.details_title), Paragraphs(page.details, "finding"));
+  }
   for (const Picture& picture : page.pictures) html += PictureHtml(picture);
   return html + Footer(page) + kEnd;
 }

@@ -23,6 +23,7 @@ struct PageTable {
   bool last_is_text = false;                   // the last column is text too, which may be long
   std::vector<size_t> marked;                  // rows in bold
   std::string note;                            // below the table; "": none
+  bool folded = false;                         // shown when the reader asks for it
 };
 
 // A colour of a picture, and its meaning.
@@ -61,9 +62,12 @@ struct PageOrigin {
 struct Page {
   PageOrigin origin;
   std::string title;               // "5B on 16 GPUs: plan"
-  std::vector<std::string> facts;  // lines below it: model, machines, batch
+  std::string answer;              // one sentence below it; "": none
+  std::vector<std::string> facts;  // lines below that: model, machines, batch
   std::vector<std::pair<std::string, std::string>> figures;  // "a step", "3.30 s": the answer
   std::vector<std::string> findings;                         // paragraphs
+  std::vector<std::string> details;                          // more of them, folded behind a line
+  std::string details_title = "Why, and what would change it";
   std::vector<Picture> pictures;
 
   void Add(std::optional<Picture> picture) {
@@ -71,6 +75,7 @@ struct Page {
   }
 };
 
+// Folds long tables behind their first rows, and the page's origin.
 std::string RenderPage(const Page& page);
 
 // The pictures alone as a page, for a frame of another page: drawn small, in as many columns as

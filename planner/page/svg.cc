@@ -46,6 +46,7 @@ constexpr std::array kBitUnits = {Unit{1e3 / 8, " Kb/s"}, Unit{1e6 / 8, " Mb/s"}
 constexpr std::array kLinkUnits = {Unit{1e3, " KB/s"}, Unit{1e6, " MB/s"}, Unit{1e9, " GB/s"},
                                    Unit{1e12, " TB/s"}};
 constexpr std::array kWattUnits = {Unit{1, " W"}, Unit{1e3, " kW"}, Unit{1e6, " MW"}};
+constexpr std::array kEnergyUnit = {Unit{1, " kWh"}};
 constexpr std::array kPlainUnit = {Unit{1, ""}};
 
 std::span<const Unit> UnitsOf(Quantity quantity) {
@@ -63,6 +64,9 @@ std::span<const Unit> UnitsOf(Quantity quantity) {
       return kLinkUnits;
     case Quantity::kWatts:
       return kWattUnits;
+    case Quantity::kEnergy:
+      return kEnergyUnit;
+    case Quantity::kMoney:
     case Quantity::kNumber:
       return kPlainUnit;
   }
@@ -253,6 +257,13 @@ std::vector<std::string> BreakLabel(std::string_view text, double pixels, double
   return lines;
 }
 
+std::string MoneyText(double amount) {
+  if (amount < 999.5) return FineCell(amount);
+  std::string text = fmt::format("{:.0f}", amount);
+  for (size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, ",");
+  return text;
+}
+
 std::string FormatQuantity(double value, Quantity quantity) {
   switch (quantity) {
     case Quantity::kBytes:
@@ -269,6 +280,10 @@ std::string FormatQuantity(double value, Quantity quantity) {
       return std::to_string(std::llround(value));
     case Quantity::kWatts:
       return fmt::format("{:.0f} W", value);
+    case Quantity::kMoney:
+      return MoneyText(value);
+    case Quantity::kEnergy:
+      return FineCell(value) + " kWh";
     case Quantity::kNumber:
       return fmt::format("{:.4f}", value);
   }

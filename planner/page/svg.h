@@ -23,11 +23,16 @@ enum class Quantity : uint8_t {
   kLinkRate,     // bytes a second
   kCount,        // steps, sequences
   kWatts,
-  kNumber  // loss
+  kMoney,   // in whatever currency
+  kEnergy,  // kWh
+  kNumber   // loss
 };
 
 // "38.4 GB", "3.30 s", "119K tokens/s", "400 Gb/s": same format as in the text reports.
 std::string FormatQuantity(double value, Quantity quantity);
+
+// "17,900", "41.5": whole units with their thousands apart from 1,000 on, FineCell below.
+std::string MoneyText(double amount);
 
 struct Tick {
   double at;

@@ -70,5 +70,64 @@ TEST_CASE("the capacity line crosses no word, however long the bars are, and sta
   }
 }
 
+TEST_CASE(
+    "names of dots lie over nothing else, and where there is room the chosen one has its own") {
+  DotChart chart;
+  chart.name = "price against time";
+  chart.x = Quantity::kSeconds;
+  chart.y = Quantity::kMoney;
+  chart.limit = Limit{72 * 3600.0, "deadline 72 h"};
+  chart.limit_y = Limit{40'000, "budget 40,000 USD"};
+  for (int i = 0; i < 30; ++i) {  // most have others close by
+    chart.dots.push_back({3600.0 * (20 + i % 7 * 9), 5'000.0 + 3'000 * (i % 11), "",
+                          i == 17 ? Dot::Kind::kChosen : Dot::Kind::kOther,
+                          "machine " + std::to_string(i) + " x DGX"});
+  }
+  for (const int width : {960, 360}) {
+    CAPTURE(width);
+    const std::string svg = DrawDots(chart, width);
+    const auto x = Attributes(svg, "circle", "cx"), y = Attributes(svg, "circle", "cy");
+    std::vector<DrawnText> names, others;
+    for (const DrawnText& text : Texts(svg)) {
+      (text.text.starts_with("machine ") ? names : others).push_back(text);
+    }
+    // A phone has no room for it.
+    CHECK((width < 600 || std::any_of(names.begin(), names.end(), [](const DrawnText& text) {
+             return text.text == "machine 17 x DGX";
+           })));
+    CHECK(names.size() >= 3);
+    for (size_t i = 0; i < names.size(); ++i) {
+      const DrawnText& name = names[i];
+      CAPTURE(name.text);
+      CHECK(name.left >= 0);
+      CHECK(name.right <= width);
+      const auto apart = [&](const DrawnText& other) {
+        return name.right <= other.left || other.right <= name.left || name.bottom <= other.top ||
+               other.bottom <= name.top;
+      };
+      for (size_t j = i + 1; j < names.size(); ++j) CHECK(apart(names[j]));
+      for (const DrawnText& other : others) CHECK(apart(other));
+      for (size_t c = 0; c < x.size(); ++c) {
+        const double px = std::stod(x[c]), py = std::stod(y[c]);
+        CHECK_FALSE((name.left < px && px < name.right && name.top < py && py < name.bottom));
+      }
+    }
+  }
+}
+
+TEST_CASE("a falling front is a stair through what is beaten by none") {
+  DotChart chart;
+  chart.dots = {
+      {1, 9, "", Dot::Kind::kFront}, {3, 4, "", Dot::Kind::kFront}, {6, 2, "", Dot::Kind::kChosen}};
+  const auto corners = [&](bool falls) {
+    chart.falls = falls;
+    const std::string svg = DrawDots(chart, 960);
+    const auto paths = Attributes(svg, "path class=\"front\"", "d");
+    return paths.empty() ? 0 : std::count(paths[0].begin(), paths[0].end(), 'L');
+  };
+  CHECK(corners(true) == 4);
+  CHECK(corners(false) == 0);  // what rises would leave all but one of them out
+}
+
 }  // namespace
 }  // namespace zeroplan

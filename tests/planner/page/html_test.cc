@@ -20,8 +20,8 @@ TEST_CASE("text is escaped for elements and attributes") {
 
 TEST_CASE("no text of a page becomes a part of it, wherever it stands") {
   Page page;
-  page.title = page.origin.command = kHostile;
-  page.facts = page.findings = page.origin.assumed = page.origin.notes = {kHostile};
+  page.title = page.answer = page.details_title = page.origin.command = kHostile;
+  page.facts = page.findings = page.details = page.origin.assumed = page.origin.notes = {kHostile};
   page.figures = {{kHostile, kHostile}};
   Picture picture;
   picture.id = picture.title = picture.about = kHostile;
@@ -40,9 +40,9 @@ TEST_CASE("no text of a page becomes a part of it, wherever it stands") {
   const std::string html = RenderPage(page);
   CHECK(html.find("<script") == std::string::npos);
   CHECK(html.find("alert('x')") == std::string::npos);
-  // title and h1, 4 paragraphs (one behind "Assumed: "), 2 of a figure, command, 3 of the picture,
-  // legend, head, row, note; 8 of the picture, twice.
-  CHECK(Count(html, kEscaped) == 2 + 4 + 2 + 1 + 3 + 1 + 2 + 1 + 2 * 8);
+  // title and h1, the answer, details and their line, 4 paragraphs (one behind "Assumed: "), 2 of a
+  // figure, command, 3 of the picture, legend, head, row, note; 8 of the picture, twice.
+  CHECK(Count(html, kEscaped) == 2 + 1 + 2 + 4 + 2 + 1 + 3 + 1 + 2 + 1 + 2 * 8);
 }
 
 TEST_CASE("a page asks for nothing from outside") {
@@ -73,6 +73,36 @@ TEST_CASE("numbers stand to the right, the answer's row is marked") {
   CHECK(html.find("<tr><td>stage 0</td><td class=\"n\">1 GB</td><td class=\"long\">because</td>") !=
         std::string::npos);
   CHECK(html.find("<tr class=\"marked\"><td>stage 1</td>") != std::string::npos);
+}
+
+TEST_CASE("a long table shows its first rows, and folds the others with their marks") {
+  Page page;
+  page.answer = "The answer.";
+  page.details = {"A detail."};
+  Picture picture;
+  picture.id = "machines";
+  picture.table.heads = {"machine"};
+  for (int i = 0; i < 12; ++i) picture.table.rows.push_back({"row " + std::to_string(i) + "."});
+  picture.table.marked = {1, 7};
+  page.pictures = {picture};
+  const std::string html = RenderPage(page);
+  const size_t fold = html.find("<summary>7 more rows</summary>");
+  REQUIRE(fold != std::string::npos);
+  CHECK(html.find("row 4.") < fold);
+  CHECK(html.find("row 5.") > fold);
+  CHECK(html.find("<tr class=\"marked\"><td>row 1.</td>") < fold);
+  CHECK(html.find("<tr class=\"marked\"><td>row 7.</td>") > fold);
+  CHECK(html.find("<tr class=\"marked\"><td>row 7.</td>") != std::string::npos);
+  // Details and the page's origin are folded, the answer is not.
+  CHECK(html.find("The answer.") < html.find("<details>"));
+  CHECK(html.find("A detail.") > html.find("<details>"));
+  CHECK(Count(html, "<details>") == 3);
+  // All of a table that explains a picture's letters is shown; of a folded one nothing.
+  page.pictures[0].needs_table = true;
+  CHECK(RenderPage(page).find("more rows") == std::string::npos);
+  page.pictures[0].needs_table = false;
+  page.pictures[0].table.folded = true;
+  CHECK(RenderPage(page).find("<summary>12 rows</summary>") != std::string::npos);
 }
 
 TEST_CASE("pictures alone: each once, and small, tables folded but where the picture needs them") {
