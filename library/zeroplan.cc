@@ -300,9 +300,10 @@ ReportState StateOf(const ResolvedPlan& request, const ChoiceSearch& searcher, P
   if (cluster.gpus > 1) link = ScarcestLinkOf(cluster, request.hardware());
   auto draw = [answer = std::move(answer), judged = searcher.Judged(), link,
                quick = request.asked().quick, hardware = request.hardware(),
+               hw = request.asked().common.hardware.profile,
                shape = cluster.shape()](const PageOrigin& from) {
     const CostModel costs(hardware, shape);
-    return PlanPage({answer.plan, answer.report, judged, link, costs, quick}, from);
+    return PlanPage({answer.plan, answer.report, judged, link, costs, hardware, hw, quick}, from);
   };
   return std::make_shared<v1::Report::State>(v1::Report::State{std::move(draw), std::move(origin)});
 }

@@ -280,9 +280,11 @@ void WriteFiles(const PlanOptions& options, const ResolvedPlan& request,
   if (!options.report_file.empty()) {
     std::optional<ScarcestLink> link;
     if (at.cluster.gpus > 1) link = ScarcestLinkOf(at.cluster, request.hardware());
-    WriteOutput(options.report_file, RenderPage(PlanPage({plan, answer.report, searcher.Judged(),
-                                                          link, *at.costs, options.quick},
-                                                         ReportOrigin(assumptions))));
+    WriteOutput(options.report_file,
+                RenderPage(PlanPage(
+                    {plan, answer.report, searcher.Judged(), link, *at.costs, request.hardware(),
+                     request.asked().common.hardware.profile, options.quick},
+                    ReportOrigin(assumptions))));
   }
   if (options.deepspeed_file.empty()) return;
   if (IsLaunchFormat(options.format())) {

@@ -14,8 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/units.h"
 #include "cost_models/gemm_cost.h"
-#include "hwprofiles/loader.h"
-#include "hwprofiles/parts.h"
+#include "hwprofiles/machine_title.h"
 #include "planner/machines/machine_questions.h"
 #include "planner/report/report_text.h"
 #include "planner/request/plan_answer.h"
@@ -34,13 +33,10 @@ constexpr size_t kFirstRows = 12;
 constexpr double kAboveSustained = 1.1;
 constexpr double kNoPrice = std::numeric_limits<double>::infinity();
 
-// Who names a card, or a number of them, rents cards, whichever machine they are planned in.
+// Who names cards pays their price, whichever machine they are planned in.
 MachinePrices PricesOf(const PriceBook& book, const std::string& hw,
                        const HardwareProfile& hardware) {
-  if (hw.empty()) return book.Of(hardware);
-  const NamedProfile named = FindProfile(hw, 1);
-  const bool cards = named.gpus > 0 || IsCard(named.profile.name);
-  return cards ? book.OfCard(hardware.gpu.name) : book.Of(hardware);
+  return NamesCards(hw) ? book.OfCard(hardware.gpu.name) : book.Of(hardware);
 }
 
 double RateOf(const MachineRow& row) {
@@ -60,6 +56,7 @@ class MachineSearch {
     goal_ = request.common.goal;
     const bool data = goal_.data.given();
     all_.interrupted = goal_.interruptions.has_value();
+    all_.run_given = data || goal_.tokens;
     all_.run = data           ? fmt::format("{} epoch{} of the data", goal_.data.epochs.value_or(1),
                                   goal_.data.epochs.value_or(1) == 1 ? "" : "s")
                : goal_.tokens ? "A run"
@@ -136,6 +133,8 @@ class MachineSearch {
                        inputs.base.batch.seq_len};
       row.cluster = inputs.clusters.back().cluster;
       row.gpus = row.cluster.gpus;
+      row.title = MachineTitle(resolved_.back()->hardware(), row.gpus, row.cluster.nodes(),
+                               NamesCards(row.hw));
       row.notes = own.notes;
       if (said.empty()) {
         all_.model = inputs.model;

@@ -27,6 +27,7 @@ inline constexpr size_t kShownOfAny = 30;
 struct MachineRow {
   std::string hw;  // as typed
   int gpus = 0;
+  std::string title;  // MachineTitle; "": the machine cannot be planned for
   Cluster cluster;
   std::optional<ChoiceEstimate> choice;  // none: nothing fits, or nothing that fits was found
   double gap = 0;                        // as in SearchResult
@@ -74,6 +75,8 @@ struct MachineComparison {
   TorchRecipe recipe;
   // "A run of 100M tokens".
   std::string run;
+  // The run is the request's; else it has kComparedTokens.
+  bool run_given = false;
   // tokens of the run; unset: it is epochs of data, in batches of each machine
   std::optional<int64_t> tokens;
   bool interrupted = false;
@@ -107,6 +110,17 @@ MachineComparison CompareMachines(const PlanRequest& request, Assumptions& assum
 
 // The reason why nothing is within the limits, for an error; "": something is.
 std::string NothingWithin(const MachineComparison& comparison);
+// The answer in one sentence, the best row with its time, price and the limits that it meets; if
+// nothing is within the limits, how far the fastest and the cheapest are from them.
+std::string MachinesAnswer(const MachineComparison& comparison);
+// The price of a GPU-hour of the best row, by whom, and what else is paid; "": none is known.
+std::string BestPriceText(const MachineComparison& comparison);
+// A row as it is typed: "⟦hw⟧ l40s ⟦gpus⟧ 8".
+std::string TypedText(const MachineRow& row);
+// A deadline: "72 h", "30.0 min".
+std::string LimitText(double seconds);
+// Where a row's price of a GPU-hour stands: "RunPod pods, 2026-10-07".
+std::string SellerText(const GpuHourPrice& price);
 
 // The answer on one screen of `columns` columns: the machines that nothing beats, the rest counted.
 // `next`: the command to run next.

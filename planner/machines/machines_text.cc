@@ -33,17 +33,6 @@ std::string Machine(const MachineRow& row) {
   return fmt::format("{} with {} GPU{}", row.name(), row.gpus, row.gpus == 1 ? "" : "s");
 }
 
-// "RunPod Secure Cloud, 2026-11-09": without the address, which JSON has.
-std::string Seller(const GpuHourPrice& price) {
-  return fmt::format("{}, {}", price.source.substr(0, price.source.find(" (")), price.date);
-}
-
-// "⟦hw⟧ l40s ⟦gpus⟧ 8".
-std::string Typed(const MachineRow& row) {
-  return row.hw.empty() ? fmt::format("⟦gpus⟧ {}", row.gpus)
-                        : fmt::format("⟦hw⟧ {} ⟦gpus⟧ {}", ShellWord(row.hw), row.gpus);
-}
-
 std::string Money(double amount, const std::string& currency) {
   return currency.empty() ? FineCell(amount) : fmt::format("{} {}", FineCell(amount), currency);
 }
@@ -136,7 +125,7 @@ std::string Amount(const MachineRow& row, const MachineComparison& all) {
 
 std::string PriceText(const GpuHourPrice& price) {
   std::string text = fmt::format("{} a GPU-hour", Money(price.amount, price.currency));
-  if (!price.source.empty()) text += fmt::format(" ({})", Seller(price));
+  if (!price.source.empty()) text += fmt::format(" ({})", SellerText(price));
   return text;
 }
 
@@ -151,19 +140,9 @@ std::string BestText(const MachineComparison& all) {
       "{}{}: {}, {}; {} plans it.",
       unknown ? fmt::format("Fastest, as no {} is known", MachineObjectiveName(all.objective))
               : kWords[static_cast<size_t>(all.objective)],
-      limited ? " within the limits" : "", Machine(*best), Amount(*best, all), Typed(*best));
-  if (best->gpu_hour) {
-    const bool spot = all.interrupted && best->spot_gpu_hour;
-    text += fmt::format(" At {}{}.", PriceText(*best->gpu_hour), spot ? " on spot machines" : "");
-    if (best->rented > best->gpus) {
-      text += fmt::format(" It is rented by the node: {} GPUs are paid for.", best->rented);
-    }
-  }
-  if (!all.interrupted && best->spot_gpu_hour && best->spot_price) {
-    text += fmt::format(" Spot: {} at {}, interruptions apart.",
-                        Money(*best->spot_price, all.currency), PriceText(*best->spot_gpu_hour));
-  }
-  return text;
+      limited ? " within the limits" : "", Machine(*best), Amount(*best, all), TypedText(*best));
+  const std::string price = BestPriceText(all);
+  return price.empty() ? text : text + ' ' + price;
 }
 
 // The rows that could be faster than what stands in the table.
@@ -246,7 +225,7 @@ std::string SourcesText(const std::vector<const MachineRow*>& rows, bool interru
     if (!row->gpu_hour) {
       ++unpriced;
     } else if (!row->gpu_hour->source.empty()) {
-      std::vector<std::string>& names = of[Seller(*row->gpu_hour)];
+      std::vector<std::string>& names = of[SellerText(*row->gpu_hour)];
       if (std::find(names.begin(), names.end(), row->name()) == names.end()) {
         names.push_back(row->name());
       }
@@ -276,6 +255,34 @@ std::string SourcesText(const std::vector<const MachineRow*>& rows, bool interru
 }
 
 }  // namespace
+
+std::string TypedText(const MachineRow& row) {
+  return row.hw.empty() ? fmt::format("⟦gpus⟧ {}", row.gpus)
+                        : fmt::format("⟦hw⟧ {} ⟦gpus⟧ {}", ShellWord(row.hw), row.gpus);
+}
+
+std::string SellerText(const GpuHourPrice& price) {
+  // Without the address, which JSON has.
+  return fmt::format("{}, {}", price.source.substr(0, price.source.find(" (")), price.date);
+}
+
+std::string BestPriceText(const MachineComparison& all) {
+  const MachineRow* best = all.best();
+  if (best == nullptr) return "";
+  std::string text;
+  if (best->gpu_hour) {
+    const bool spot = all.interrupted && best->spot_gpu_hour;
+    text += fmt::format("At {}{}.", PriceText(*best->gpu_hour), spot ? " on spot machines" : "");
+    if (best->rented > best->gpus) {
+      text += fmt::format(" It is rented by the node: {} GPUs are paid for.", best->rented);
+    }
+  }
+  if (!all.interrupted && best->spot_gpu_hour && best->spot_price) {
+    text += fmt::format("{}Spot: {} at {}, interruptions apart.", text.empty() ? "" : " ",
+                        Money(*best->spot_price, all.currency), PriceText(*best->spot_gpu_hour));
+  }
+  return text;
+}
 
 std::string NothingWithin(const MachineComparison& comparison) {
   if (comparison.best() != nullptr) return "";

@@ -5,8 +5,11 @@
 #include <algorithm>
 
 #include "core/base/units.h"
+#include "hwprofiles/machine_title.h"
 #include "planner/page/choice_pictures.h"
+#include "planner/page/svg.h"
 #include "planner/report/report_text.h"
+#include "planner/runtimes/planned/planned_models.h"
 
 namespace zeroplan {
 namespace {
@@ -48,14 +51,47 @@ std::vector<ShownChoice> StageChoices(const PlanPageInputs& inputs) {
   return choices;
 }
 
+// The largest error of a step's time beside measured runs; 0: none is known.
+double MarginOf(const PlanPageInputs& inputs) {
+  const Plan& plan = inputs.plan;
+  const PlannedCode* planned = plan.model.family->planned();
+  if (planned != nullptr && planned->untimed) return 0;
+  return plan.runtime->LargestTimeError(plan.choice, plan.cluster, inputs.hardware);
+}
+
+// "llama3.1-8b on 10.0B tokens: DGX H100 (8 GPUs), 28.3 h, 567 at 2.5 a GPU-hour."
+std::string RunAnswer(const PlanPageInputs& inputs, const std::string& machine) {
+  const Plan& plan = inputs.plan;
+  const RunGoal& goal = inputs.report.goal;
+  const RunCost run = CostOf(goal, plan.setup.batch, *plan.choice.time.total_seconds);
+  double seconds = run.seconds;
+  std::optional<double> price = run.price;
+  std::string interrupted;
+  if (const auto& expected = plan.choice.interrupted) {
+    interrupted = " of steps alone";
+    if (expected->expected_seconds) {
+      seconds = *expected->expected_seconds;
+      price = expected->expected_price;
+      interrupted = " with interruptions";
+    }
+  }
+  std::string text = fmt::format("{} on {}: {}, {}{}", plan.model.name, RunLengthText(goal),
+                                 machine, TimeText(seconds), interrupted);
+  if (price) {
+    text += fmt::format(", {} at {} a GPU-hour", MoneyText(*price), *goal.gpu_hour_price);
+  }
+  return text + '.';
+}
+
 }  // namespace
 
 Page PlanPage(const PlanPageInputs& inputs, const PageOrigin& origin) {
   const Plan& plan = inputs.plan;
   const TimeEstimate& time = plan.choice.time;
-  const int gpus = plan.setup.batch.world_size;
+  const std::string machine =
+      MachineTitle(inputs.hardware, plan.cluster.gpus, plan.cluster.nodes(), NamesCards(inputs.hw));
   Page page{.origin = origin};
-  page.title = fmt::format("{} on {} GPU{}: the plan", plan.model.name, gpus, gpus == 1 ? "" : "s");
+  page.title = fmt::format("{} on {}: the plan", plan.model.name, machine);
   page.facts = {ModelLine(plan.model, plan.setup.batch.seq_len), ClusterLine(plan.cluster),
                 BatchLine(plan.setup)};
   page.figures = {{"chosen", plan.runtime->ChoiceText(plan.setup)}};
@@ -65,13 +101,23 @@ Page PlanPage(const PlanPageInputs& inputs, const PageOrigin& origin) {
   page.figures.emplace_back("memory of one GPU",
                             fmt::format("{} of {}", FormatBytes(plan.choice.footprint.gpu_total()),
                                         FormatBytes(plan.cluster.gpu_capacity_bytes)));
-  page.findings = plan.advice;
-  const RunGoal& goal = inputs.report.goal;
-  if (goal.tokens) {
-    const RunCost run = CostOf(goal, plan.setup.batch, *time.total_seconds);
-    page.figures.emplace_back("the run's steps", TimeText(run.seconds));
-    if (run.price) page.figures.emplace_back("its price", FineCell(*run.price));
+  page.figures.emplace_back(
+      "host memory of a node",
+      FormatBytes(plan.choice.footprint.host.total()) +
+          (plan.cluster.host_capacity_bytes
+               ? fmt::format(" of {}", FormatBytes(*plan.cluster.host_capacity_bytes))
+               : ""));
+  const double margin = MarginOf(inputs);
+  page.figures.emplace_back("margin of error of the time",
+                            margin > 0 ? fmt::format("{:.0f} %", 100 * margin) : "not measured");
+  // The first says what was chosen, the others why.
+  page.details = plan.advice;
+  if (!page.details.empty()) {
+    page.findings = {page.details.front()};
+    page.details.erase(page.details.begin());
   }
+  const RunGoal& goal = inputs.report.goal;
+  if (goal.tokens) page.answer = RunAnswer(inputs, machine);
   const std::vector<ShownChoice> choices = StageChoices(inputs);
   page.Add(GpuMemoryPicture(choices, plan.cluster));
   page.Add(HostMemoryPicture(choices, plan.cluster));

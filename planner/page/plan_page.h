@@ -25,7 +25,9 @@ struct PlanPageInputs {
   // The link between the plan's GPUs. Unset: there is one GPU.
   std::optional<ScarcestLink> link;
   const CostModel& costs;  // cost model of the plan's cluster
-  bool quick = false;      // the changes that would flip the answer were not searched
+  const HardwareProfile& hardware;
+  std::string hw;      // the machine as typed; "": it was not
+  bool quick = false;  // the changes that would flip the answer were not searched
 };
 
 Page PlanPage(const PlanPageInputs& inputs, const PageOrigin& origin);

@@ -1,7 +1,12 @@
 #include "planner/page/plan_page.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
+#include <map>
+#include <regex>
+
+#include "core/base/units.h"
 #include "tests/planner/page/page_reading.h"
 #include "tests/planner/plan_fixture.h"
 
@@ -10,7 +15,7 @@ namespace {
 
 // A plan with changes on all three axes.
 struct PlanFixture {
-  PlanFixture() : costs(LoadProfile(std::string(kDefaultProfile)), ClusterShape{2, 2}) {
+  PlanFixture() : costs(hardware, ClusterShape{2, 2}) {
     StageBest stage;
     stage.stage = plan.setup.zero.stage;
     stage.candidate = CandidateOf(plan.setup);
@@ -48,9 +53,11 @@ struct PlanFixture {
             report,
             {{{CandidateOf(plan.setup), 6000, 0.1, 900'000'000}, true}, {other, false}},
             ScarcestLink{false, 450e9},
-            costs};
+            costs,
+            hardware};
   }
 
+  HardwareProfile hardware = LoadProfile(std::string(kDefaultProfile));
   Plan plan = SmallPlan();
   Found other;
   CostModel costs;
@@ -100,6 +107,39 @@ TEST_CASE("a plan's page has every picture once in each width, and what plan say
   CHECK(html.find("Why stage 2: &quot;it fits&quot;.") != std::string::npos);
   CHECK(html.find("<pre id=\"command\">zeroplan plan</pre>") != std::string::npos);
   CHECK(html.find("Assumed: ⟦dtype⟧ bf16") != std::string::npos);
+}
+
+TEST_CASE("a plan's page begins with the run in one sentence, and has margin and host memory") {
+  PlanFixture fixture;
+  CHECK(PlanPage(fixture.Inputs(), {}).answer.empty());  // no run is given
+  fixture.report.goal.tokens = 10'000'000'000;
+  fixture.report.goal.gpu_hour_price = 2.5;
+  fixture.plan.cluster.gpus_per_node = 2;
+  PlanPageInputs inputs = fixture.Inputs();
+  const RunCost run = CostOf(fixture.report.goal, fixture.plan.setup.batch,
+                             *fixture.plan.choice.time.total_seconds);
+  const Page page = PlanPage(inputs, {});
+  std::smatch parts;
+  REQUIRE(
+      std::regex_match(page.answer, parts,
+                       std::regex("small on 10.0B tokens: HGX H200 \\(2 of 8 GPUs\\), ([0-9.]+) "
+                                  "(h|min|s), ([0-9.,]+) at 2.5 a GPU-hour\\.")));
+  const double unit = parts[2] == "h" ? 3600 : parts[2] == "min" ? 60 : 1;
+  CHECK(std::stod(parts[1]) * unit == doctest::Approx(run.seconds).epsilon(0.01));
+  std::string price = parts[3];
+  std::erase(price, ',');
+  CHECK(std::stod(price) == doctest::Approx(*run.price).epsilon(0.01));
+  CHECK(page.title == "small on HGX H200 (2 of 8 GPUs): the plan");
+  inputs.hw = "2xh200";
+  CHECK(PlanPage(inputs, {}).title == "small on 2 x H200 SXM 141 GB: the plan");
+
+  std::map<std::string, std::string> figures(page.figures.begin(), page.figures.end());
+  const double margin = fixture.plan.runtime->LargestTimeError(
+      fixture.plan.choice, fixture.plan.cluster, fixture.hardware);
+  CHECK(figures["margin of error of the time"] ==
+        (margin > 0 ? fmt::format("{:.0f} %", 100 * margin) : "not measured"));
+  CHECK(figures["host memory of a node"] ==
+        fmt::format("{} of 500 GB", FormatBytes(fixture.plan.choice.footprint.host.total())));
 }
 
 TEST_CASE("where nothing changes the answer no axis is drawn, and why is said") {

@@ -174,7 +174,8 @@ TEST_CASE("made-up runtime: planned, advised, and written") {
   CHECK(json["stages"].size() == 2);
   const CostModel costs(profile, {2, 2});
   const PlanPageInputs page = {
-      plan, report, search->Judged(), ScarcestLinkOf(plan.cluster, profile), costs, false};
+      plan, report, search->Judged(), ScarcestLinkOf(plan.cluster, profile), costs, profile,
+      "",   false};
   CHECK(PlanPage(page, {}).pictures.size() >= 3);
 }
 
