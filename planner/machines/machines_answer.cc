@@ -20,9 +20,8 @@ std::string MoneyIn(double amount, const std::string& currency) {
 
 // "llama3.1-8b on 300B tokens".
 std::string Subject(const MachineComparison& all) {
-  std::string run = all.tokens
-                        ? FormatCount(static_cast<uint64_t>(*all.tokens)) + " tokens"
-                        : all.run;  // "2 epochs of the data"
+  std::string run = all.tokens ? FormatCount(static_cast<uint64_t>(*all.tokens)) + " tokens"
+                               : all.run;  // "2 epochs of the data"
   if (!all.run_given) run += ", as no run is given";
   return fmt::format("{} on {}", all.model.name, run);
 }
@@ -55,9 +54,8 @@ std::string Missed(const MachineRow& row, const MachineComparison& all) {
   std::vector<std::string> texts;
   if (!row.in_time) texts.push_back(TimeText(row.run.seconds - *all.deadline) + " too late");
   if (!row.in_budget) {
-    texts.push_back(row.price
-                        ? MoneyIn(*row.price - *all.budget, all.currency) + " over the budget"
-                        : "without a price");
+    texts.push_back(row.price ? MoneyIn(*row.price - *all.budget, all.currency) + " over the budget"
+                              : "without a price");
   }
   return fmt::format("{}", fmt::join(texts, " and "));
 }
@@ -71,8 +69,7 @@ std::string Limits(const MachineComparison& all) {
 
 // "the fastest, DGX H100 (8 GPUs), takes 348 h and costs 39,679 USD: 276 h too late".
 std::string Closest(const char* which, const MachineRow& row, const MachineComparison& all) {
-  const std::string price =
-      row.price ? " and costs " + MoneyIn(*row.price, all.currency) : "";
+  const std::string price = row.price ? " and costs " + MoneyIn(*row.price, all.currency) : "";
   return fmt::format("; the {}, {}, takes {}{}: {}", which, row.title, TimeText(row.run.seconds),
                      price, Missed(row, all));
 }

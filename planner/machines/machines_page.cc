@@ -248,22 +248,33 @@ Picture BarsPicture(const MachineComparison& all, const Frame& frame) {
   return picture;
 }
 
-// Each machine as it is typed, where its price stands, and its plan.
+// Each machine as it is typed, and where its price stands.
 std::optional<Picture> SourcesTable(const MachineComparison& all) {
-  Picture picture{.id = "sources", .title = "Prices, names and plans"};
-  picture.about = "How each machine is typed, the price of a GPU for an hour, and the plan.";
+  Picture picture{.id = "sources", .title = "Prices and names"};
+  picture.about = "How each machine is typed, and the price of a GPU for an hour.";
   PageTable& table = picture.table;
   table.folded = table.last_is_text = true;
   table.text_columns = 2;
-  table.heads = {"machine", "typed", "a GPU-hour", "by", "plan"};
+  table.heads = {"machine", "typed", "a GPU-hour", "by"};
   for (const MachineRow& row : all.rows) {
     if (!row.choice) continue;
     const std::string by = !row.gpu_hour                  ? "no price is known"
                            : row.gpu_hour->source.empty() ? "as it was said"
                                                           : SellerText(*row.gpu_hour);
-    table.rows.push_back({row.title, TypedText(row),
-                          row.gpu_hour ? NumberCell(row.gpu_hour->amount) : "-", by,
-                          all.runtime->ChoiceText(row.choice->setup)});
+    table.rows.push_back(
+        {row.title, TypedText(row), row.gpu_hour ? NumberCell(row.gpu_hour->amount) : "-", by});
+  }
+  if (table.rows.empty()) return std::nullopt;
+  return picture;
+}
+
+std::optional<Picture> PlansTable(const MachineComparison& all) {
+  Picture picture{.id = "plans", .title = "The plan of each machine"};
+  PageTable& table = picture.table;
+  table.folded = table.last_is_text = true;
+  table.heads = {"machine", "plan"};
+  for (const MachineRow& row : all.rows) {
+    if (row.choice) table.rows.push_back({row.title, all.runtime->ChoiceText(row.choice->setup)});
   }
   if (table.rows.empty()) return std::nullopt;
   return picture;
@@ -312,6 +323,7 @@ Page MachinesPage(const MachineComparison& all, const PageOrigin& origin) {
   page.Add(PricePicture(all, frame));
   page.Add(BarsPicture(all, frame));
   page.pictures.front().table = MachinesTable(all, frame);
+  page.Add(PlansTable(all));
   page.Add(SourcesTable(all));
   return page;
 }

@@ -334,7 +334,7 @@ std::string DrawBars(const BarChart& chart, int width) {
     for (const auto& [begin, end] : Outside(words, box.top - 4, box.bottom)) {
       svg.Line(x, begin, x, end, "limit");
     }
-    svg.TextWithin(x, box.top - 9, chart.limit->label, 2, width - 2, "t strong");
+    svg.TextWithin(x, box.top - 9, chart.limit->label, 2, width - 2, "t strong", kBold);
   }
   // Words last: lines pass behind them.
   for (size_t b = 0; b < chart.bars.size(); ++b) {
@@ -376,7 +376,7 @@ std::string DrawDots(const DotChart& chart, int width) {
   if (chart.limit) {
     const double at = box.X(x, chart.limit->at);
     svg.Line(at, box.top - 4, at, box.bottom, "limit");
-    svg.TextWithin(at, box.top - 9, chart.limit->label, 2, width - 2, "t strong");
+    svg.TextWithin(at, box.top - 9, chart.limit->label, 2, width - 2, "t strong", kBold);
   }
   NamePlaces places(chart, box, x, y);
   if (chart.limit_y) {

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
 
 #include "tests/cli/run_binary.h"
@@ -101,7 +102,7 @@ TEST_CASE("machines: one machine is compared over its GPUs; what writes one plan
   CHECK(Has(Unwrapped(run.out), wording::kLeastEnergyDgxGbWith));
   const std::string page = ReadWhole(report);
   CHECK(Has(page, wording::kPriceAgainstTime));
-  CHECK(Has(page, "8 x dgx-a100-40gb"));
+  CHECK(Has(page, "DGX A100 40 GB (8 GPUs)"));
   CHECK(Has(page, " min"));  // not in thousands of seconds
 
   for (const std::string option : {"--out c.json", "--plan-out p.json"}) {
@@ -121,6 +122,32 @@ TEST_CASE("machines: one machine is compared over its GPUs; what writes one plan
             "--deadline: 5 is not allowed; use a time above 0 with its unit"));
   CHECK(Has(RunZeroplan("plan --explain --model gpt2 --hw any --network 25Gb").err,
             "--hw: any takes"));
+}
+
+TEST_CASE("machines: the report's sentence has the best row's machine, time and price") {
+  const TempDir folder;
+  const std::string report = folder.path("machines.html");
+  const RunResult run = RunZeroplan(
+      "plan --model gpt2-large --seq-len 1024 --tokens 20B --hw l40s,p4d-24xlarge --gpus 8 "
+      "--deadline 30d --objective cost --format json --report " +
+      report);
+  INFO(run.err);
+  REQUIRE(run.exit_code == 0);
+  const Json best = Json::parse(run.out).at("machines").front();
+  const std::string html = ReadWhole(report);
+  std::smatch parts;
+  REQUIRE(std::regex_search(
+      html, parts,
+      std::regex("<p class=\"answer\">gpt2-large on 20.0B tokens: ([^,]*), ([0-9.]+) h, ([0-9.,]+) "
+                 "USD; deadline met\\.</p>")));
+  CHECK(parts[1] ==
+        (best.at("hw") == "l40s" ? "8 x L40S 48 GB" : "Amazon EC2 p4d.24xlarge (8 GPUs)"));
+  CHECK(std::stod(parts[2]) ==
+        doctest::Approx(best.at("seconds").get<double>() / 3600).epsilon(0.01));
+  std::string price = parts[3];
+  std::erase(price, ',');
+  CHECK(std::stod(price) == doctest::Approx(best.at("price").get<double>()).epsilon(0.01));
+  CHECK(Has(html, "--hw " + best.at("hw").get<std::string>() + " --gpus 8"));
 }
 
 }  // namespace
