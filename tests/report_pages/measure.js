@@ -1,6 +1,7 @@
 // Added to a copy of a page: looks at it as laid out and leaves what is wrong as text in the DOM.
 addEventListener('load', () => {
   const faults = [];
+  for (const folded of document.querySelectorAll('details')) folded.open = true;
   const shown = (element) => element.getClientRects().length > 0;
   const name = (element) => JSON.stringify(element.textContent.trim().slice(0, 60));
   const width = document.documentElement.clientWidth;

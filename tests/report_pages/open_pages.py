@@ -34,6 +34,9 @@ OTHERS = {
                    os.path.join(ROOT, "examples/10b_on_one_32gb_gpu/ds_config.json")],
     "many": ["estimate", "--model", "gpt2-xl", "--gpus", "8", "--checkpointing", "all", "--tokens", "1B",
              "--gpu-hour-price", "2.5"],
+    "machines": ["plan", "llama3.1-8b", "--hw", "dgx-b200,dgx-b300,dgx-h100,8xh100,l40s,p5-48xlarge,a3-highgpu-8g",
+                 "--gpus", "8,64", "--tokens", "100B", "--deadline", "72h", "--budget", "20000", "--objective", "cost"],
+    "machines-of-no-run": ["plan", "gpt2-xl", "--hw", "rtx4090,l40s,4090+3090", "--gpus", "1,2,4,8"],
     "nothing-fits": ["estimate", "--params", "500B", "--gpus", "1"],
     "one-gpu": ["plan", "--model", "gpt2", "--gpus", "1", "--quick"],
     "data": ["plan", "--model", "examples/byte_gpt/config.json", "--gpus", "1", "--quick", "--packing", "documents",
@@ -66,7 +69,7 @@ class Outline(html.parser.HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.lines, self.row, self.cell, self.wide = [], None, None, False
+        self.lines, self.row, self.cell, self.wide, self.head = [], None, None, False, False
 
     def handle_starttag(self, tag, attributes):
         has = dict(attributes)
@@ -88,12 +91,12 @@ class Outline(html.parser.HTMLParser):
     def handle_endtag(self, tag):
         if tag in ("th", "td"):
             self.row.append(self.cell)
-            self.cell = None
+            self.cell, self.head = None, tag == "th"
         elif tag == "tr":
             section = self.section()
             if not any(line.startswith("  heads") for line in section):
                 self.lines.append("  heads: " + " | ".join(self.row))
-            elif sum(line.startswith("  row") for line in section) < MOST_ROWS:
+            elif not self.head and sum(line.startswith("  row") for line in section) < MOST_ROWS:
                 self.lines.append("  row: " + self.row[0])
 
     def section(self):

@@ -23,8 +23,8 @@ struct MadeUpRow {
 };
 
 // A comparison with such rows, in the order of `objective`.
-MachineComparison MadeUp(const std::vector<MadeUpRow>& made_up, std::optional<double> deadline_hours,
-                         std::optional<double> budget,
+MachineComparison MadeUp(const std::vector<MadeUpRow>& made_up,
+                         std::optional<double> deadline_hours, std::optional<double> budget,
                          MachineObjective objective = MachineObjective::kTime) {
   static const Plan plan = SmallPlan();
   MachineComparison all;
