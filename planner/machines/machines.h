@@ -119,7 +119,7 @@ std::string BestPriceText(const MachineComparison& comparison);
 std::string TypedText(const MachineRow& row);
 // A deadline: "72 h", "30.0 min".
 std::string LimitText(double seconds);
-// Where a row's price of a GPU-hour stands: "RunPod pods, 2026-10-07".
+// The publisher of a price and its date: "RunPod pods, 2026-10-07".
 std::string SellerText(const GpuHourPrice& price);
 
 // The answer on one screen of `columns` columns: the machines that nothing beats, the rest counted.

@@ -195,8 +195,8 @@ std::optional<Picture> PricePicture(const MachineComparison& all, const Frame& f
   return picture;
 }
 
-// What rows are compared by, as bars: the price, the energy, the run's time, or if no run is given
-// the speed.
+// The rows as bars of their price, energy or time, as the objective is, or of their speed if no run
+// is given.
 Picture BarsPicture(const MachineComparison& all, const Frame& frame) {
   constexpr size_t kMostBars = 20;
   const auto known = [&](std::optional<double> (*of)(const MachineRow& row)) {
@@ -280,7 +280,7 @@ std::optional<Picture> PlansTable(const MachineComparison& all) {
   return picture;
 }
 
-// What the answer's time and price leave out, and how sure they are.
+// The publisher of the answer's price, and the uncertainty of its time.
 std::vector<std::string> Details(const MachineComparison& all) {
   std::vector<std::string> texts;
   if (std::string price = BestPriceText(all); !price.empty()) texts.push_back(std::move(price));

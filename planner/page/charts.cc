@@ -103,7 +103,7 @@ struct Row {
   double height = 0;
 };
 
-// Where names of dots go: inside the picture, on nothing else that is drawn.
+// Places names of dots inside the picture, on nothing else that is drawn.
 class NamePlaces {
  public:
   NamePlaces(const DotChart& chart, const Box& box, const Axis& x, const Axis& y) : box_(box) {

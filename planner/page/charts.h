@@ -77,7 +77,7 @@ struct Dot {
     kOther,   // small and filled
     kNoFit    // hollow
   } kind = Kind::kOther;
-  std::string name = {};  // drawn beside the dot, if there is room for it; "": none
+  std::string name = {};  // drawn next to the dot, if there is room for it; "": none
 };
 
 struct DotChart {

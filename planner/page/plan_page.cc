@@ -51,7 +51,7 @@ std::vector<ShownChoice> StageChoices(const PlanPageInputs& inputs) {
   return choices;
 }
 
-// The largest error of a step's time beside measured runs; 0: none is known.
+// The largest error of a step's time against measured runs; 0: none is known.
 double MarginOf(const PlanPageInputs& inputs) {
   const Plan& plan = inputs.plan;
   const PlannedCode* planned = plan.model.family->planned();
@@ -110,7 +110,7 @@ Page PlanPage(const PlanPageInputs& inputs, const PageOrigin& origin) {
   const double margin = MarginOf(inputs);
   page.figures.emplace_back("margin of error of the time",
                             margin > 0 ? fmt::format("{:.0f} %", 100 * margin) : "not measured");
-  // The first says what was chosen, the others why.
+  // The first line names the choice, the others give its reasons.
   page.details = plan.advice;
   if (!page.details.empty()) {
     page.findings = {page.details.front()};

@@ -126,7 +126,7 @@ TEST_CASE("a falling front is a stair through what is beaten by none") {
     return paths.empty() ? 0 : std::count(paths[0].begin(), paths[0].end(), 'L');
   };
   CHECK(corners(true) == 4);
-  CHECK(corners(false) == 0);  // what rises would leave all but one of them out
+  CHECK(corners(false) == 0);  // a rising stair leaves all but one out
 }
 
 }  // namespace
