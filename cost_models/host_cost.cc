@@ -25,27 +25,46 @@ std::optional<Measured<NamedKernelTime>> WithFetched(
   return kernels;
 }
 
+// Nanoseconds and bytes of a parameter, as benchmarks/adamw_benchmark prints them.
+struct StatesRow {
+  Dtype master, moments;
+  double ns, bytes;
+};
+constexpr StatesRow kFp32 = {Dtype::kF32, Dtype::kF32, 0.208, 28};
+constexpr StatesRow kLight[] = {
+    {Dtype::kF32, Dtype::kBF16, 0.175, 20},       {Dtype::kF32, Dtype::kDynamic8, 0.193, 16.1},
+    {Dtype::kI16, Dtype::kF32, 0.184, 26},        {Dtype::kI16, Dtype::kBF16, 0.172, 18},
+    {Dtype::kI16, Dtype::kDynamic8, 0.211, 14.1}, {Dtype::kBF16, Dtype::kF32, 0.177, 22},
+    {Dtype::kBF16, Dtype::kBF16, 0.148, 14},      {Dtype::kBF16, Dtype::kDynamic8, 0.235, 10.1},
+    {Dtype::kF16, Dtype::kF32, 0.169, 22},        {Dtype::kF16, Dtype::kBF16, 0.168, 14},
+    {Dtype::kF16, Dtype::kDynamic8, 0.259, 10.1}};
+
+// Null for fp32 states.
+const StatesRow* RowOf(Dtype master, Dtype moments) {
+  const auto* row = std::find_if(std::begin(kLight), std::end(kLight), [&](const StatesRow& of) {
+    return of.master == master && of.moments == moments;
+  });
+  return row == std::end(kLight) ? nullptr : row;
+}
+
 }  // namespace
 
-double HostUpdateWork(Dtype master, Dtype moments, double light) {
-  // Nanoseconds and bytes of a parameter, as benchmarks/adamw_benchmark prints them.
-  struct Row {
-    Dtype master, moments;
-    double ns, bytes;
-  };
-  constexpr Row kFp32 = {Dtype::kF32, Dtype::kF32, 0.208, 28};
-  constexpr Row kRows[] = {
-      {Dtype::kF32, Dtype::kBF16, 0.175, 20},       {Dtype::kF32, Dtype::kDynamic8, 0.193, 16.1},
-      {Dtype::kI16, Dtype::kF32, 0.184, 26},        {Dtype::kI16, Dtype::kBF16, 0.172, 18},
-      {Dtype::kI16, Dtype::kDynamic8, 0.211, 14.1}, {Dtype::kBF16, Dtype::kF32, 0.177, 22},
-      {Dtype::kBF16, Dtype::kBF16, 0.148, 14},      {Dtype::kBF16, Dtype::kDynamic8, 0.235, 10.1},
-      {Dtype::kF16, Dtype::kF32, 0.169, 22},        {Dtype::kF16, Dtype::kBF16, 0.168, 14},
-      {Dtype::kF16, Dtype::kDynamic8, 0.259, 10.1}};
-  for (const Row& row : kRows) {
-    if (row.master != master || row.moments != moments) continue;
-    return std::max(1.0, (row.ns / row.bytes) / (kFp32.ns / kFp32.bytes) * light / kLightWork);
-  }
-  return 1;
+double HostUpdateWork(Dtype master, Dtype moments) {
+  const StatesRow* row = RowOf(master, moments);
+  return row == nullptr ? 1 : std::max(1.0, (row->ns / row->bytes) / (kFp32.ns / kFp32.bytes));
+}
+
+double HostCost::UpdateWork(Dtype master, Dtype moments) const {
+  const StatesRow* row = RowOf(master, moments);
+  if (row == nullptr || node_adam_ <= 0) return HostUpdateWork(master, moments);
+  // Arithmetic of fp16 is that of bf16.
+  const Dtype kind = master == Dtype::kF16 ? Dtype::kBF16 : master;
+  const auto own = std::find_if(light_.begin(), light_.end(), [&](const LightUpdate& update) {
+    return update.masters == kind && update.moments == moments;
+  });
+  if (own == light_.end()) return HostUpdateWork(master, moments);
+  constexpr double kParameters = 1e9;
+  return own->seconds / (kParameters * row->bytes / node_adam_);
 }
 
 HostCost::HostCost(const HardwareProfile& profile, int ranks_per_node)
@@ -55,7 +74,8 @@ HostCost::HostCost(const HardwareProfile& profile, int ranks_per_node)
   const NodeProfile& node = profile.node;
   const auto& adam = node.adam_bandwidth ? node.adam_bandwidth : node.triad_bandwidth;
   const auto& triad = node.triad_bandwidth ? node.triad_bandwidth : node.adam_bandwidth;
-  if (node.light_updates) light_ = node.light_updates->value;
+  if (node.light_updates) light_ = node.light_updates->rows;
+  if (adam) node_adam_ = adam->value;
   if (profile.node.host_updates) updates_ = profile.node.host_updates->rows;
   std::sort(updates_.begin(), updates_.end(),
             [](const auto& a, const auto& b) { return a.bytes < b.bytes; });

@@ -13,10 +13,8 @@ namespace zeroplan {
 // AdamW's time on a host over the time of its bytes at the rate of fp32 states, for masters in
 // `master` (kI16: in two halves) and moments in `moments`: light states need less memory traffic
 // but more arithmetic. Measured with 16 threads of a Xeon (docs/optimizer-states.md); hosts with
-// more cores for their memory are faster, which `light` says: the result for 16-bit masters and
-// 8-bit moments (host.light_updates).
-inline constexpr double kLightWork = (0.211 / 14.1) / (0.208 / 28);
-double HostUpdateWork(Dtype master, Dtype moments, double light = kLightWork);
+// more cores for their memory are faster (host.light_updates).
+double HostUpdateWork(Dtype master, Dtype moments);
 
 // Uses the kernel's own measured rows, with all ranks of the node together as one call of all their
 // bytes, or else
@@ -40,10 +38,8 @@ class HostCost {
   double Seconds(KernelId kernel, double bytes, double state_bytes) const;
   bool StatesMatter(KernelId kernel) const;
   double CopySeconds(double bytes) const { return bytes / Share(triad_); }
-  // HostUpdateWork on this host.
-  double UpdateWork(Dtype master, Dtype moments) const {
-    return HostUpdateWork(master, moments, light_);
-  }
+  // HostUpdateWork on this host: of its own rows, if it has one for these states.
+  double UpdateWork(Dtype master, Dtype moments) const;
   // The highest rate of all kernels but conversions, one rank's share; infinity if unknown (no
   // bound).
   double BytesPerSecond() const;
@@ -56,7 +52,8 @@ class HostCost {
   std::vector<MemoryKernelTime> updates_;
   double ranks_ = 1;
   double adam_ = 0, triad_ = 0;  // one rank's; 0: unknown
-  double light_ = kLightWork;
+  std::vector<LightUpdate> light_;
+  double node_adam_ = 0;  // of all ranks; 0: unknown
   std::string source_;
 };
 

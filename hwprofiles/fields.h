@@ -71,7 +71,6 @@ inline constexpr FigureRule kLaunch{Dimension::kSeconds, 1e-7, 1e-3};
 inline constexpr FigureRule kPower{Dimension::kWatts, 1, 10e3};
 inline constexpr FigureRule kEnergy{Dimension::kJoules, 1e-14, 1e-8};
 inline constexpr FigureRule kShare{Dimension::kRatio, 0.01, 1};
-inline constexpr FigureRule kWork{Dimension::kRatio, 0.3, 30};
 inline constexpr FigureRule kRingShare{Dimension::kRatio, 0.01, 2};
 inline constexpr FigureRule kRuntime{Dimension::kBytes, 0, 32 * kGiga};
 }  // namespace figure_rules
@@ -79,6 +78,8 @@ inline constexpr FigureRule kRuntime{Dimension::kBytes, 0, 32 * kGiga};
 // The allowed values of each field that is a word; WordOf returns their names in files.
 inline constexpr LinkKind kLinkKinds[] = {LinkKind::kNvlink, LinkKind::kPcie};
 inline constexpr GemmKind kGemmKinds[] = {GemmKind::kForward, GemmKind::kData, GemmKind::kWeight};
+inline constexpr Dtype kMasterDtypes[] = {Dtype::kF32, Dtype::kI16, Dtype::kBF16, Dtype::kF16};
+inline constexpr Dtype kMomentDtypes[] = {Dtype::kF32, Dtype::kBF16, Dtype::kDynamic8};
 inline constexpr Dtype kProfileDtypes[] = {Dtype::kBF16, Dtype::kF16, Dtype::kF32, Dtype::kE4M3};
 inline constexpr CollectiveOp kCollectiveOps[] = {
     CollectiveOp::kAllReduce, CollectiveOp::kAllGather, CollectiveOp::kReduceScatter};
@@ -176,7 +177,7 @@ void ForEachNodeField(Node& node, Visitor&& visit) {
   visit.Figure("host.adam_bandwidth", figure_rules::kHostBandwidth, node.adam_bandwidth);
   visit.Table("host.kernels", node.host_kernels);
   visit.Table("host.updates", node.host_updates);
-  visit.Figure("host.light_updates", figure_rules::kWork, node.light_updates);
+  visit.Table("host.light_updates", node.light_updates);
   visit.Figure("host.nvme_read", figure_rules::kDisk, node.nvme_read);
   visit.Figure("host.nvme_write", figure_rules::kDisk, node.nvme_write);
   visit.Figure("host.nvme_capacity", figure_rules::kDiskCapacity, node.nvme_capacity);
@@ -267,6 +268,14 @@ template <typename Visitor, Is<NamedKernelTime> Row>
 void ForEachCell(Row& row, Visitor&& visit) {
   visit.Word("kernel", AllOf(kNamedKernels), row.kernel);
   visit.Bytes("bytes", row.bytes);
+  visit.Measured("time", row.seconds);
+}
+
+constexpr const MeasuredUnit& UnitOf(const LightUpdate&) { return kMeasuredTimes; }
+template <typename Visitor, Is<LightUpdate> Row>
+void ForEachCell(Row& row, Visitor&& visit) {
+  visit.Word("masters", AllOf(kMasterDtypes), row.masters);
+  visit.Word("moments", AllOf(kMomentDtypes), row.moments);
   visit.Measured("time", row.seconds);
 }
 

@@ -97,6 +97,16 @@ struct NamedKernelTime {
   bool operator==(const NamedKernelTime&) const = default;
 };
 
+// AdamW on the host over 1e9 parameters whose states are lighter than fp32: less memory traffic,
+// more arithmetic. Masters of kI16 are in two halves, those of a parameter's own dtype are the
+// parameters.
+struct LightUpdate {
+  Dtype masters = Dtype::kF32, moments = Dtype::kF32;
+  double seconds = 0;
+
+  bool operator==(const LightUpdate&) const = default;
+};
+
 // The figures that determine the clock under a power limit: cost_models/power_limit.h.
 struct PowerProfile {
   Figure limit;    // watts
@@ -173,9 +183,7 @@ struct NodeProfile {
   // AdamW over the states of all ranks, by their bytes, 16 bytes a parameter: small states stay in
   // the caches between steps. By rising bytes; larger states are as slow as the last.
   std::optional<Measured<MemoryKernelTime>> host_updates;
-  // AdamW over 16-bit masters and 8-bit moments: its seconds over those of its bytes at
-  // adam_bandwidth. Light states take less memory traffic and more arithmetic.
-  std::optional<Figure> light_updates;
+  std::optional<Measured<LightUpdate>> light_updates;
   PcieProfile pcie;
   LinkKind link_kind = LinkKind::kNvlink;
   Figure gpu_link;  // one GPU to its peers, each direction

@@ -101,9 +101,9 @@ void WriteHelp(std::string_view text) {
     return;
   }
   const Paints paints(true);
+  const std::string fitted = FitLines(Escaped(NameFields(text)), TerminalColumns(STDOUT_FILENO));
   std::string page;
-  for (const std::string_view line :
-       Split(FitLines(Escaped(NameFields(text)), TerminalColumns(STDOUT_FILENO)), '\n')) {
+  for (const std::string_view line : Split(fitted, '\n')) {
     const bool heading = line.ends_with(':') && !line.starts_with(' ');
     page += fmt::format("{}{}{}\n", heading ? paints.bold : "", line, heading ? paints.reset : "");
   }

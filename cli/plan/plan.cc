@@ -440,7 +440,16 @@ void RunPlan(PlanOptions options) {
     FindAndWrite(options);
   } catch (const Error& error) {
     if (error.code() == ExitCode::kNothingFits) {
-      throw Error(error.code(), error.what() + AdaptersInstead(options));
+      const std::string adapters = AdaptersInstead(options);
+      std::string next;
+      if (!adapters.empty() && options.on_screen()) {
+        const bool quantized = adapters.find("QLoRA") != std::string::npos;
+        if (std::string command = OwnCommand({}, {"--method", quantized ? "qlora" : "lora"});
+            !command.empty()) {
+          next = "\nNext: " + command;
+        }
+      }
+      throw Error(error.code(), error.what() + adapters + next);
     }
     // What DeepSpeed's model refuses still can be written.
     if (error.code() != ExitCode::kUsage || !deepspeed || out.empty()) throw;

@@ -136,38 +136,48 @@ std::vector<NamedKernelTime> HostKernels::Times(int rounds) {
   return times;
 }
 
-double HostKernels::LightBytes(int64_t n) {
-  constexpr int64_t kHalves = 5;  // gradient; master and parameter, read and written
-  return static_cast<double>(2 * kHalves * n) +
-         4 * static_cast<double>(StoredBytes(Dtype::kDynamic8, static_cast<uint64_t>(n)));
-}
-
-double HostKernels::LightSeconds(int64_t n, int rounds) {
-  const Memory& memory = *memory_;
-  // Numbers that states have; a part of each array is enough for what is narrower.
+std::vector<LightUpdate> HostKernels::LightTimes(int64_t n, int rounds) {
+  constexpr Dtype kMasters[] = {Dtype::kF32, Dtype::kI16, Dtype::kBF16};
+  constexpr Dtype kMoments[] = {Dtype::kF32, Dtype::kBF16, Dtype::kDynamic8};
+  constexpr double kParameters = 1e9;
   constexpr int64_t kFill = 1 << 14;
-  pool_.ParallelFor(n, kFill, [&](int64_t begin, int64_t end, int) {
-    for (const HostArray<float>* array : {&memory.master, &memory.m, &memory.v}) {
-      std::fill(array->data() + begin, array->data() + end, 0.0f);
-    }
-    std::fill(memory.param.data() + begin, memory.param.data() + end, uint16_t{0});
-  });
-  const auto arg = [&](auto* data, Dtype dtype) {
-    return KernelArg{data, StoredBytes(dtype, static_cast<uint64_t>(n)), dtype};
-  };
-  const std::vector<KernelArg> args = {
-      arg(memory.grad.data(), Dtype::kBF16),          {&state_, sizeof state_, Dtype::kU8},
-      arg(memory.master.data(), Dtype::kI16),         arg(memory.m.data(), Dtype::kDynamic8),
-      arg(memory.v.data(), Dtype::kUnsignedDynamic8), arg(memory.param.data(), Dtype::kBF16)};
+  const Memory& memory = *memory_;
   KernelContext context;
   context.program = &program_;
   context.pool = &pool_;
-  const auto update = [&] {
-    CpuKernels().rows[static_cast<size_t>(KernelId::kAdamW)](
-        {KernelId::kAdamW, static_cast<uint8_t>(kAccumulate), {n, 0, 0}, args, context});
+  const auto arg = [&](auto* data, Dtype dtype) {
+    return KernelArg{data, StoredBytes(dtype, static_cast<uint64_t>(n)), dtype};
   };
-  update();
-  return MedianSeconds(rounds, update);
+  std::vector<LightUpdate> times;
+  for (const Dtype master : kMasters) {
+    for (const Dtype moments : kMoments) {
+      if (master == Dtype::kF32 && moments == Dtype::kF32) continue;  // kAdamW of Times
+      // Numbers that states have; a part of each array is enough for narrower ones.
+      pool_.ParallelFor(n, kFill, [&](int64_t begin, int64_t end, int) {
+        for (const HostArray<float>* array : {&memory.master, &memory.m, &memory.v}) {
+          std::fill(array->data() + begin, array->data() + end, 0.0f);
+        }
+        std::fill(memory.param.data() + begin, memory.param.data() + end, uint16_t{0});
+      });
+      const bool bytes = moments == Dtype::kDynamic8;
+      const std::vector<KernelArg> args = {
+          arg(memory.grad.data(), Dtype::kBF16),
+          {&state_, sizeof state_, Dtype::kU8},
+          arg(memory.master.data(), master),
+          arg(memory.m.data(), moments),
+          arg(memory.v.data(), bytes ? Dtype::kUnsignedDynamic8 : moments),
+          master == Dtype::kBF16 ? KernelArg{} : arg(memory.param.data(), Dtype::kBF16)};
+      const auto flags = static_cast<uint8_t>(master == Dtype::kI16 ? kAccumulate : kNoFlags);
+      const auto update = [&] {
+        CpuKernels().rows[static_cast<size_t>(KernelId::kAdamW)](
+            {KernelId::kAdamW, flags, {n, 0, 0}, args, context});
+      };
+      update();
+      times.push_back(
+          {master, moments, MedianSeconds(rounds, update) * kParameters / static_cast<double>(n)});
+    }
+  }
+  return times;
 }
 
 std::vector<MemoryKernelTime> HostKernels::UpdateTimes(int rounds) {
@@ -228,9 +238,7 @@ HostBandwidths MeasureHostMemory(uint64_t bytes, int threads, int rounds) {
                MedianSeconds(rounds, [&] { kernels.Run(KernelId::kAdamW, 0, parameters); });
   rates.kernels = kernels.Times(rounds);
   rates.updates = kernels.UpdateTimes(rounds);
-  // Last: it leaves other states behind.
-  rates.light =
-      kernels.LightSeconds(parameters, rounds) * rates.adam / HostKernels::LightBytes(parameters);
+  rates.light = kernels.LightTimes(parameters, rounds);  // last, for what it leaves behind
   return rates;
 }
 

@@ -92,10 +92,8 @@ class HostKernels {
   double Seconds(KernelId kernel, int64_t n, int calls);
   // Times of each kernel, by rising size: medians over rounds in which all kernels run in turn.
   std::vector<NamedKernelTime> Times(int rounds);
-  // Median seconds of AdamW over `n` elements with masters in halves and moments of 8 bits, and
-  // the bytes of that call.
-  double LightSeconds(int64_t n, int rounds);
-  static double LightBytes(int64_t n);
+  // AdamW over `n` elements with each kind of lighter states. Leaves other states behind.
+  std::vector<LightUpdate> LightTimes(int64_t n, int rounds);
   // AdamW over all of a given memory, 16 bytes an element, again and again: the part that stays in
   // the caches from one step to the next makes it faster.
   std::vector<MemoryKernelTime> UpdateTimes(int rounds);

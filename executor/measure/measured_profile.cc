@@ -77,12 +77,13 @@ void PutHost(const MachineMeasurement& m, const Origin& origin, NodeProfile& nod
               "AdamW over states of so many bytes, again and again, {} threads", m.host->threads)),
           [](MemoryKernelTime& t) { RoundTo(t.seconds, kMicro); });
     }
-    if (m.host->light > 0) {
-      node.light_updates = MeasuredFigure(
-          m.host->light, 1, "ratio",
-          origin.OnHost(fmt::format("the CPU backend's AdamW of {} parameters with masters in "
-                                    "halves and moments of 8 bits, {} threads",
-                                    m.host->adam_parameters, m.host->threads)));
+    if (!m.host->light.empty()) {
+      node.light_updates = Table(
+          m.host->light,
+          origin.OnHost(fmt::format("the CPU backend's AdamW of {} parameters by the dtypes of its "
+                                    "states, {} threads; times of 1e9",
+                                    m.host->adam_parameters, m.host->threads)),
+          [](LightUpdate& t) { RoundTo(t.seconds, kMicro); });
     }
     if (!m.host->kernels.empty()) {
       node.host_kernels = NamedTable(

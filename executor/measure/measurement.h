@@ -28,7 +28,7 @@ struct HostBandwidths {
   int64_t adam_parameters = 0;
   std::vector<NamedKernelTime> kernels;
   std::vector<MemoryKernelTime> updates;  // by the bytes of all states, 16 a parameter
-  double light = 0;  // AdamW over 16-bit masters and 8-bit moments: time over that of its bytes
+  std::vector<LightUpdate> light;
 };
 
 // The runtime's properties of a GPU.

@@ -201,7 +201,7 @@ const ChoiceEstimate* OfSameProgram(const TrainSetup& setup, const EstimateInput
     return of.batch.world_size == 1 && of.zero.stage <= 2 &&
            of.zero.offload_optimizer.device == OffloadDevice::kNone;
   };
-  if (!inputs.runtime->has_programs() || !whole(setup)) return nullptr;
+  if (!inputs.runtime->facts().trains_here || !whole(setup)) return nullptr;
   const auto same = std::find_if(made.begin(), made.end(), [&](const ChoiceEstimate& choice) {
     if (!whole(choice.setup)) return false;
     TrainSetup at_stage = choice.setup;

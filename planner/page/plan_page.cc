@@ -55,7 +55,7 @@ std::vector<ShownChoice> StageChoices(const PlanPageInputs& inputs) {
 double MarginOf(const PlanPageInputs& inputs) {
   const Plan& plan = inputs.plan;
   const PlannedCode* planned = plan.model.family->planned();
-  if (planned != nullptr && planned->untimed) return 0;
+  if (planned != nullptr && !planned->untimed.empty()) return 0;
   return plan.runtime->LargestTimeError(plan.choice, plan.cluster, inputs.hardware);
 }
 

@@ -1,4 +1,4 @@
-// What is not sure of an answer, and assumed hosts.
+// The doubts about an answer, and hosts that are assumed.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

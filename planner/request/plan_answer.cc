@@ -159,8 +159,8 @@ std::string ChangeText(const ResolvedPlan& request, const Change& change) {
   return text;
 }
 
-// Where the smallest change takes a disk, the smallest without one; and more memory of a host whose
-// memory is a guess.
+// Adds to a smallest change that takes a disk the smallest without one, and more memory of a host
+// whose memory is a guess.
 std::string OtherChanges(ResolvedPlan& request, const std::string& smallest) {
   std::string text;
   if (smallest.find("nvme") == std::string::npos) return text;

@@ -389,7 +389,7 @@ void TorchKernels::AddExperts(const TorchModel& model, const TorchParts& parts) 
   AddProduct(TorchOp::kGate, spec.hidden, code.shared_ffn, false);
   AddProduct(TorchOp::kDown, code.shared_ffn, spec.hidden, false);
   AddPart(TorchOp::kActivation, parts.layer.gated, tokens_ * code.shared_ffn, false);
-  // Sigmoid, scale, sum; gradients of these, and of an input that four products have. Without the
+  // Sigmoid, scale, sum; gradients of these, and of an input that four matmuls have. Without the
   // gate the sum, and of an input that three have.
   if (code.shared_gate) {
     AddMemory(TorchOp::kActivation, 10 * hidden_rows, 3, 34 * hidden_rows, 8, false);

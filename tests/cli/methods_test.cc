@@ -163,8 +163,8 @@ void CheckPage(const std::string& page, const Json& all) {
       if (range.at("method").is_null()) continue;
       const auto from = range.at("from").get<uint64_t>(), to = range.at("to").get<uint64_t>();
       const auto value = [&](uint64_t at) { return bytes ? memory(at) : std::to_string(at); };
-      CHECK(Has(text, from == to ? "at " + value(from) + " "
-                                 : "from " + value(from) + " to " + value(to) + " "));
+      CHECK(
+          Has(text, from == to ? " " + value(from) + " " : value(from) + " to " + value(to) + " "));
     }
   }
 }

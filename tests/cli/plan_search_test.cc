@@ -67,12 +67,12 @@ TEST_CASE("plan: 10B on one 32 GB GPU fits with the optimizer on the host, and s
 }
 
 TEST_CASE("plan opens with the machine and a table, and leaves zeros out") {
-  const RunResult run =
-      RunZeroplan("plan --explain --quick --model llama3.1-8b --hw rtx4090 --checkpointing all");
+  const RunResult run = RunZeroplan(
+      "plan --explain --quick --model llama3.1-8b --hw rtx6000-ada --checkpointing all");
   CHECK(run.out.starts_with(
       "llama3.1-8b: 8.03B parameters, sequence 4096, bf16\n"
-      "1 x NVIDIA GeForce RTX 4090, one node, 25.3 GB (23.6 GiB) a GPU, 137 GB of host memory a "
-      "node\n\n"));
+      "1 x NVIDIA RTX 6000 Ada Generation, one node, 50.9 GB (47.4 GiB) a GPU, 137 GB of host "
+      "memory a node\n\n"));
   CHECK(Has(run.out, wording::kZeroOptParamRecompBatch));
   CHECK(run.out.find("\n> ") < run.out.find("\nChosen: "));
   CHECK(Lacks(run.out, " 0.00 %"));

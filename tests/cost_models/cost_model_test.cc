@@ -295,14 +295,15 @@ TEST_CASE("light states on a host save less time than bytes") {
     CHECK(bf16 > fp32);
     CHECK(bytes > bf16);
   }
-  // A host whose memory is slower for its arithmetic: nearer to what the bytes take, never below.
-  const double here = HostUpdateWork(Dtype::kI16, Dtype::kDynamic8);
-  CHECK(here == Approx(kLightWork));
-  CHECK(HostUpdateWork(Dtype::kI16, Dtype::kDynamic8, 1.5) == Approx(1.5));
-  CHECK(HostUpdateWork(Dtype::kF32, Dtype::kBF16, 1.0) == 1);
+  // A host's own rows: seconds of 1e9 parameters over those of their bytes, 14.1 each.
   HardwareProfile profile = LoadProfile("hgx-h200");
-  profile.node.light_updates = Number(1.5);
-  CHECK(HostCost(profile, 1).UpdateWork(Dtype::kI16, Dtype::kDynamic8) == Approx(1.5));
+  const double bytes_seconds = 1e9 * 14.1 / profile.node.adam_bandwidth->value;
+  profile.node.light_updates.emplace();
+  profile.node.light_updates->rows = {{Dtype::kI16, Dtype::kDynamic8, 1.5 * bytes_seconds}};
+  const HostCost host(profile, 4);
+  CHECK(host.UpdateWork(Dtype::kI16, Dtype::kDynamic8) == Approx(1.5));
+  CHECK(host.UpdateWork(Dtype::kI16, Dtype::kBF16) == HostUpdateWork(Dtype::kI16, Dtype::kBF16));
+  CHECK(host.UpdateWork(Dtype::kF32, Dtype::kF32) == 1);
   // 14 bytes of 28: not twice as fast, but faster.
   CHECK(HostUpdateWork(Dtype::kBF16, Dtype::kBF16) * 14 < 28);
 }

@@ -414,7 +414,9 @@ TEST_CASE("library: messages and exit codes are the program's") {
   };
   for (const Wrong& wrong : wrongs) {
     const bool plans = std::string(wrong.command) == "plan";
-    const RunResult run = RunZeroplan(wrong.command + WordsOf(wrong.options));
+    // A screen has the closest stage alone.
+    const RunResult run =
+        RunZeroplan(wrong.command + WordsOf(wrong.options) + (plans ? " --explain" : ""));
     CAPTURE(run.err);
     try {
       if (plans) {

@@ -373,7 +373,7 @@ inline constexpr const char kStageDoesNotFit2[] = "Stage 1 does not fit";
 inline constexpr const char kGpuMemoryShortBy[] = "GPU memory short by";
 inline constexpr const char kOfGbGpu[] = " of 32.0 GB a GPU";
 inline constexpr const char kZeroOptParamRecompBatch[] =
-    "ZeRO opt  param recomp  batch  tok/s    step      % of 25.3  of 137 why not";
+    "ZeRO opt  param recomp  batch  tok/s    step      % of 50.9  of 137 why not";
 inline constexpr const char kBatchSearchedAtMostSequences[] =
     "Batch: searched, at most 16 sequences a step (65.5K tokens, 65.5K a GPU";
 inline constexpr const char kNodesOfGbGibGpu[] =

@@ -66,8 +66,8 @@ struct PlannedCode {
   uint64_t unknown_elements = 0;
   // Work that has no time: "routing to experts", "linear attention". Empty: all is timed.
   std::vector<std::string> untimed;
-  // Its layers differ, or its published weights are quantized: the table is that of the config,
-  // whatever weights are beside it.
+  // Its layers differ, or its published weights are quantized: the table is that of the config, and
+  // no weights are read.
   bool config_alone = false;
   // Approximations, as sentences.
   std::vector<std::string> approximated;
