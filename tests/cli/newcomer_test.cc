@@ -25,7 +25,7 @@ struct Typed {
   // What the message leads to, where `words` are refused.
   const char* then = nullptr;
   std::vector<const char*> then_said = {};
-  int exit_code = 0;  // of what is taken
+  int exit_code = 0;  // expected where the words are taken
 };
 
 // All of the weights take more than a desktop's 64 GB of host memory, too.

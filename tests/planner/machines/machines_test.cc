@@ -179,8 +179,8 @@ TEST_CASE("machines: of all built-in ones, those that are shown are those of who
     shown.push_back(row.run.seconds);
   }
   CHECK(std::is_sorted(shown.begin(), shown.end()));
-  // What was not searched to its end is no better than the last that is shown, however good it is;
-  // searches do not tell choices apart within kTieMargin.
+  // Rows that were not searched to their end are no better than the last that is shown, however
+  // good they are. Searches do not tell choices apart within kTieMargin.
   for (size_t i = kShownOfAny; i < all.rows.size(); ++i) {
     const MachineRow& row = all.rows[i];
     INFO(row.hw, " ", row.gpus);
