@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cstdlib>
 #include <optional>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
@@ -93,7 +94,12 @@ Match FindPublished(const std::string& name) {
   return by_shape;
 }
 
-// The model of another type that is published as `name`, by the rules of FindPublished; null: none.
+bool BeginsWith(const Words& words, const Words& begin) {
+  return words.size() >= begin.size() && std::equal(begin.begin(), begin.end(), words.begin());
+}
+
+// The model of another type that is published as `name`, by the rules of FindPublished, or the only
+// one whose name goes on from there: "mixtral-8x7b" is Mixtral-8x7B-v0.1. Null: none.
 const PublishedConfig* FindOther(const std::string& name) {
   const OtherModelReader* reader = OtherModelsReader();
   if (reader == nullptr) return nullptr;
@@ -101,15 +107,20 @@ const PublishedConfig* FindOther(const std::string& name) {
   const std::string owner = LowerAscii(OwnerOf(name));
   const bool any_owner = owner.empty() || IsMirror(owner);
   const PublishedConfig* by_shape = nullptr;
+  std::vector<const PublishedConfig*> longer;
   for (const PublishedConfig& published : reader->Published()) {
     for (const char* known : published.names) {
       if (known == nullptr || (!any_owner && owner != LowerAscii(OwnerOf(known)))) continue;
       const Words words = WordsOf(known);
       if (words == given) return &published;
       if (by_shape == nullptr && ShapeWords(words) == shape) by_shape = &published;
+      if (owner.empty() && shape.size() > 1 && BeginsWith(words, shape) &&
+          (longer.empty() || longer.back() != &published)) {
+        longer.push_back(&published);
+      }
     }
   }
-  return by_shape;
+  return by_shape == nullptr && longer.size() == 1 ? longer.front() : by_shape;
 }
 
 // `name` as the model of a built-in config. Throws Error(kUsage) where others are not allowed.

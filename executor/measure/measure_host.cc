@@ -130,6 +130,7 @@ std::vector<NamedKernelTime> HostKernels::Times(int rounds) {
     }
   }
   std::vector<NamedKernelTime> times;
+  times.reserve(rows.size());
   for (Row& row : rows) {
     times.push_back({row.kernel, Bytes(row.kernel, row.n), Median(std::move(row.seconds))});
   }

@@ -34,8 +34,8 @@ class PublishedFolder {
 };
 
 TEST_CASE("plan and estimate: a model of another type is planned for DeepSpeed at once") {
-  for (const char* command :
-       {"plan google/gemma-3-4b-it", "estimate Qwen/Qwen3-30B-A3B --stage 3"}) {
+  for (const char* command : {"plan google/gemma-3-4b-it", "estimate Qwen/Qwen3-30B-A3B --stage 3",
+                              "estimate mixtral-8x7b --stage 3", "estimate qwen3-next --stage 3"}) {
     CAPTURE(command);
     const RunResult run = RunZeroplan(std::string(command) + " --hw 8xh100 --seq-len 2048");
     CAPTURE(run.err);
