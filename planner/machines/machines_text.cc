@@ -362,7 +362,8 @@ std::string MachinesScreen(const MachineComparison& all, const std::string& next
           fmt::format("; {} would be beaten at the full rate of their GPUs, and {} not planned",
                       left_out, left_out == 1 ? "was" : "were");
     }
-    add(fmt::format("{}; on {} nothing was found that fits.", counted, without));
+    if (without > 0) counted += fmt::format("; on {} nothing was found that fits", without);
+    add(counted + ".");
   }
   add(BestText(all));
   if (!all.any) add(NotFitting(all));

@@ -42,12 +42,12 @@ std::string MoreHostText(ChoiceSearch& searcher, const Plan& plan) {
   Question question;
   question.objective = plan.objective;
   question.instruction_budget = searcher.instructions_lowered() / 2;
-  const std::optional<Found> found = search->Best(question).found;
-  if (!found) return "";
-  const double times = found->tokens_per_second / *plan.choice.time.tokens_per_second;
-  return times < kMoreHost
-             ? ""
-             : fmt::format(", with {} {:.2f} times as fast", FormatBytes(bytes), times);
+  const Answer answer = search->Best(question);
+  if (!answer.found) return "";
+  const double times = answer.found->tokens_per_second / *plan.choice.time.tokens_per_second;
+  return times < kMoreHost ? ""
+                           : fmt::format(", with {} {}{:.2f} times as fast", FormatBytes(bytes),
+                                         answer.gap > 0 ? "at least " : "", times);
 }
 
 }  // namespace
