@@ -56,7 +56,7 @@ double HostUpdateWork(Dtype master, Dtype moments) {
 
 double HostCost::UpdateWork(Dtype master, Dtype moments) const {
   const StatesRow* row = RowOf(master, moments);
-  if (row == nullptr || node_adam_ <= 0) return HostUpdateWork(master, moments);
+  if (row == nullptr || adam_ <= 0) return HostUpdateWork(master, moments);
   // Arithmetic of fp16 is that of bf16.
   const Dtype kind = master == Dtype::kF16 ? Dtype::kBF16 : master;
   const auto own = std::find_if(light_.begin(), light_.end(), [&](const LightUpdate& update) {
@@ -64,7 +64,7 @@ double HostCost::UpdateWork(Dtype master, Dtype moments) const {
   });
   if (own == light_.end()) return HostUpdateWork(master, moments);
   constexpr double kParameters = 1e9;
-  return own->seconds / (kParameters * row->bytes / node_adam_);
+  return own->seconds / (kParameters * row->bytes / (adam_ * ranks_));
 }
 
 HostCost::HostCost(const HardwareProfile& profile, int ranks_per_node)
@@ -75,7 +75,6 @@ HostCost::HostCost(const HardwareProfile& profile, int ranks_per_node)
   const auto& adam = node.adam_bandwidth ? node.adam_bandwidth : node.triad_bandwidth;
   const auto& triad = node.triad_bandwidth ? node.triad_bandwidth : node.adam_bandwidth;
   if (node.light_updates) light_ = node.light_updates->rows;
-  if (adam) node_adam_ = adam->value;
   if (profile.node.host_updates) updates_ = profile.node.host_updates->rows;
   std::sort(updates_.begin(), updates_.end(),
             [](const auto& a, const auto& b) { return a.bytes < b.bytes; });

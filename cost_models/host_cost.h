@@ -53,7 +53,6 @@ class HostCost {
   double ranks_ = 1;
   double adam_ = 0, triad_ = 0;  // one rank's; 0: unknown
   std::vector<LightUpdate> light_;
-  double node_adam_ = 0;  // the node's; 0: unknown
   std::string source_;
 };
 

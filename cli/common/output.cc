@@ -110,14 +110,16 @@ void WriteHelp(std::string_view text) {
   page.pop_back();
   const std::string pager = PagerFor(page);
   if (!pager.empty()) {
+    bool shown = false;
     const auto before = std::signal(SIGPIPE, SIG_IGN);  // who leaves the pager has read enough
     if (FILE* to = popen(pager.c_str(), "w")) {
       std::fwrite(page.data(), 1, page.size(), to);
       const int status = pclose(to);
-      std::signal(SIGPIPE, before);
       constexpr int kNoSuchCommand = 127;
-      if (!WIFEXITED(status) || WEXITSTATUS(status) != kNoSuchCommand) return;
+      shown = !WIFEXITED(status) || WEXITSTATUS(status) != kNoSuchCommand;
     }
+    std::signal(SIGPIPE, before);
+    if (shown) return;
   }
   WriteData("", page);
 }

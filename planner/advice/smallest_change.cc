@@ -103,18 +103,6 @@ std::string Options(const Candidate& found, const SearchSpace& asked) {
   return text;
 }
 
-// The same machines with so much memory a host; its reserve as before where that was asked for.
-SearchInputs WithHostMemory(SearchInputs inputs, uint64_t bytes) {
-  for (SearchCluster& at : inputs.clusters) {
-    Cluster& cluster = at.cluster;
-    if (cluster.host_reserve_bytes == HostReserveBytes(*cluster.host_capacity_bytes)) {
-      cluster.host_reserve_bytes = HostReserveBytes(bytes);
-    }
-    cluster.host_capacity_bytes = bytes;
-  }
-  return inputs;
-}
-
 Change Describe(const ChoiceSearch& searcher, const Found& found, const SearchSpace& asked) {
   return {Options(found.candidate, asked), found, searcher.EstimateCandidate(found.candidate)};
 }
@@ -195,11 +183,22 @@ Question FastestThatFits() {
 
 }  // namespace
 
-std::optional<Change> MoreHostMemory(const SearchInputs& asked) {
+SearchInputs WithHostMemory(SearchInputs inputs, uint64_t bytes) {
+  for (SearchCluster& at : inputs.clusters) {
+    Cluster& cluster = at.cluster;
+    if (cluster.host_reserve_bytes == HostReserveBytes(*cluster.host_capacity_bytes)) {
+      cluster.host_reserve_bytes = HostReserveBytes(bytes);
+    }
+    cluster.host_capacity_bytes = bytes;
+  }
+  return inputs;
+}
+
+std::optional<Change> MoreHostMemory(const ChoiceSearch& like) {
+  const SearchInputs& asked = like.inputs();
   if (!asked.clusters.back().cluster.host_capacity_bytes) return std::nullopt;
   constexpr uint64_t kMost = 16;
   const uint64_t present = *asked.clusters.back().cluster.host_capacity_bytes;
-  const std::unique_ptr<ChoiceSearch> like = MakeSearch(asked);
   std::optional<Change> change;
   uint64_t low = 16, high = 16 * kMost;  // sixteenths
   while (high - low > 1) {
@@ -208,7 +207,7 @@ std::optional<Change> MoreHostMemory(const SearchInputs& asked) {
     uint64_t bytes = present / 16 * share, unit = 1;
     while (bytes / unit >= 1000) unit *= 10;
     bytes = bytes / unit * unit;
-    const std::unique_ptr<ChoiceSearch> searcher = like->Like(WithHostMemory(asked, bytes));
+    const std::unique_ptr<ChoiceSearch> searcher = like.Like(WithHostMemory(asked, bytes));
     const std::optional<Found> found = searcher->Best(FastestThatFits()).found;
     if (found) {
       change = {fmt::format("⟦host_memory⟧ {}GB", static_cast<double>(bytes) / 1e9), *found,
@@ -263,7 +262,7 @@ std::optional<Change> SmallestChange(
   }
   if (std::optional<Change> change = LighterStates(asked, full, fastest)) return change;
   if (std::optional<Change> change = LighterRecipe(asked, full, fastest)) return change;
-  if (std::optional<Change> change = MoreHostMemory(asked)) return change;
+  if (std::optional<Change> change = MoreHostMemory(*like)) return change;
   const int64_t gpus = asked.space.gpus.back();
   for (const bool free_all : {false, true}) {
     for (int64_t n = 2 * gpus; n <= std::min(1024 * gpus, kMaxPlannedGpus); n *= 2) {

@@ -29,9 +29,12 @@ std::optional<Change> SmallestChange(
     const SearchInputs& asked, const SearchSpace& full,
     const std::function<void(int gpus, SearchInputs& inputs)>& set_gpus);
 
-// The least host memory, to a sixteenth and at most 16 times the present one, with which `asked`
-// fits. Nothing: the host is not what is short.
-std::optional<Change> MoreHostMemory(const SearchInputs& asked);
+// `inputs` with `bytes` of memory on each host. Keeps a reserve that the user set.
+// REQUIRES: the present memory is known.
+SearchInputs WithHostMemory(SearchInputs inputs, uint64_t bytes);
+// The least host memory, to a sixteenth and at most 16 times the present one, with which the inputs
+// of `like` fit. Nothing: the host is not what is short.
+std::optional<Change> MoreHostMemory(const ChoiceSearch& like);
 
 // The same five settings, each freed alone: the best choice that fits, in the order of the names
 // above. Settings with which nothing fits are left out.

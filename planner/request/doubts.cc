@@ -10,6 +10,7 @@
 
 #include "core/base/units.h"
 #include "planner/advice/advice.h"
+#include "planner/advice/smallest_change.h"
 #include "planner/report/report_text.h"
 #include "planner/request/plan_answer.h"
 #include "planner/request/resolve.h"
@@ -32,11 +33,7 @@ std::string MoreHostText(ChoiceSearch& searcher, const Plan& plan) {
   if (!plan.choice.time.tokens_per_second) return "";
   const SearchCluster& at = searcher.ClusterOf(CandidateOf(plan.setup));
   const uint64_t bytes = 2 * *at.cluster.host_capacity_bytes;
-  SearchInputs inputs = searcher.inputs();
-  for (SearchCluster& cluster : inputs.clusters) {
-    cluster.cluster.host_capacity_bytes = bytes;
-    cluster.cluster.host_reserve_bytes = HostReserveBytes(bytes);
-  }
+  SearchInputs inputs = WithHostMemory(searcher.inputs(), bytes);
   inputs.progress = {};
   const std::unique_ptr<ChoiceSearch> search = searcher.Like(std::move(inputs));
   Question question;
@@ -82,8 +79,8 @@ std::vector<std::string> Doubts(const Request& request, const HardwareProfile& h
     const uint64_t bytes = *cluster.host_capacity_bytes;
     const bool flips = used > kCommon && bytes > kMore && bytes <= kDesktop;
     clauses.push_back(fmt::format("a host with {} is assumed{}{} (⟦host_memory⟧)",
-                                  FormatBytes(*cluster.host_capacity_bytes),
-                                  flips ? ", with 64 GB this does not fit" : "", more_host));
+                                  FormatBytes(bytes), flips ? ", with 64 GB this does not fit" : "",
+                                  more_host));
   }
   return clauses;
 }

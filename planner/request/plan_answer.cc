@@ -170,7 +170,7 @@ std::string OtherChanges(ResolvedPlan& request, const std::string& smallest) {
   const Cluster& cluster = request.inputs().clusters.back().cluster;
   if (GuessesHost(request.asked().common, request.hardware(), cluster) &&
       text.find("⟦host_memory⟧") == std::string::npos) {
-    if (const std::optional<Change> more = MoreHostMemory(request.inputs())) {
+    if (const std::optional<Change> more = MoreHostMemory(*MakeSearch(request.inputs()))) {
       text += "\n  or " + ChangeText(request, *more);
     }
   }
