@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/stop_signals.h"
 #include "core/families/gpt2/gpt2.h"
 #include "core/model/param_table.h"
 #include "core/program/layout.h"
@@ -27,7 +28,6 @@
 #include "executor/process/launch_environment.h"
 #include "executor/process/launcher.h"
 #include "executor/process/process_group.h"
-#include "executor/process/stop_signals.h"
 #include "executor/process/tcp_group.h"
 #include "executor/train/group_save.h"
 #include "executor/train/run_agreement.h"

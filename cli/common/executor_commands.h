@@ -23,11 +23,9 @@ inline constexpr ExecutorCommand kGenerateCommand = {"generate",
                                                      "Text from a model that train saved"};
 inline constexpr ExecutorCommand kMergeCommand = {"merge",
                                                   "One model of a base and a LoRA adapter"};
-// The option with which plan and estimate need the executor, too, because they read data as train
-// does.
+// The option with which plan and estimate read data as train does.
 inline constexpr const char* kDataOption = "--data";
-// The reader of that option, for one command line; unset in `zeroplan`, which execs the other
-// program if it is needed.
+// The reader of that option, for one command line; unset in a build without the executor.
 DataReader ReaderOfData();
 
 // A subcommand of `hw`.
@@ -48,6 +46,9 @@ inline constexpr const char* kExecutorProgram = "zeroplan-executor";
 std::vector<std::string> ExecutorPlaces();
 // The first of those places that exists; if none does, the first.
 std::string ExecutorPath();
+bool HasExecutor();
+// How to get it: for the wheels of scripts/release.sh "pip install 'zeroplan[train]' ...".
+std::string ExecutorAdvice();
 
 // The only argument with which it prints the versions of its libraries (cli/doctor/facts.h).
 inline constexpr const char* kPrintLibraries = "--print-libraries";

@@ -25,21 +25,28 @@
 namespace zeroplan {
 namespace {
 
+// A build without the executor has no reader of data.
+#ifdef ZEROPLAN_WITH_READER
+constexpr bool kReadsData = true;
+#else
+constexpr bool kReadsData = false;
+#endif
+
 bool NeedsExecutor(int argc, const char* const* argv) {
   const auto word = [&](int i) { return i < argc ? std::string_view(argv[i]) : ""; };
   if (word(1) == "hw") return word(2) == kMeasureCommand.name;
-  if (word(1) == "plan" || word(1) == "estimate") {
+  if (!kReadsData && (word(1) == "plan" || word(1) == "estimate")) {
     const std::string assigned = std::string(kDataOption) + '=';
     return std::any_of(argv + 2, argv + argc, [&](const char* text) {
       return std::string_view(text) == kDataOption || std::string_view(text).starts_with(assigned);
     });
   }
   return word(1) == kTrainCommand.name || word(1) == kGenerateCommand.name ||
-         word(1) == kDataCommand.name || word(1) == kCheckpointCommand.name ||
+         (!kReadsData && word(1) == kDataCommand.name) || word(1) == kCheckpointCommand.name ||
          word(1) == kMergeCommand.name;
 }
 
-// What of it needs the executor: "train", "plan --data".
+// The words that need the executor: "train", "plan --data".
 std::string NeededFor(std::string_view command) {
   const bool plans = command == "plan" || command == "estimate";
   return plans ? fmt::format("{} {}", command, kDataOption) : std::string(command);
@@ -78,10 +85,8 @@ void BecomeExecutor(const char* const* argv) {
         "install the package zeroplan in place of zeroplan-planner",
         command);
   }
-  ThrowRuntime(
-      "{}: there is no {}, which runs it; build it (scripts/build.sh release "
-      "zeroplan_executor_program), or copy it from where zeroplan was built",
-      command, fmt::join(ExecutorPlaces(), " nor "));
+  ThrowRuntime("{}: there is no {}, which runs it; {}", command,
+               fmt::join(ExecutorPlaces(), " nor "), ExecutorAdvice());
 }
 
 // For the help; whoever calls it has become the other program.
@@ -114,8 +119,10 @@ std::optional<ControlGroupMemory> StayWithinControlGroup() {
 
 }  // namespace
 
+#ifndef ZEROPLAN_WITH_READER
 DataReader ReaderOfData() { return nullptr; }
 void RegisterData(Command& app) { AddName(app, kDataCommand); }
+#endif
 void RegisterCheckpoint(Command& app) { AddName(app, kCheckpointCommand); }
 void RegisterTrain(Command& app) { AddName(app, kTrainCommand); }
 void RegisterGenerate(Command& app) { AddName(app, kGenerateCommand); }

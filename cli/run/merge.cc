@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/long_work.h"
+#include "core/base/stop_signals.h"
 #include "core/base/units.h"
 #include "core/families/adapter_config.h"
 #include "core/families/load_model.h"
@@ -17,7 +18,6 @@
 #include "executor/checkpoint/adapter_weights.h"
 #include "executor/checkpoint/hf_export.h"
 #include "executor/checkpoint/hf_weights.h"
-#include "executor/process/stop_signals.h"
 #include "planner/request/parse.h"
 
 namespace zeroplan {

@@ -21,7 +21,7 @@ sigset_t StopSignals();
 
 // Blocks the stop signals in this thread, and in all threads started during its lifetime. Signals
 // stay pending for ThrowIfInterrupted, for the code that unblocks them in this thread
-// (executor/process/stop_signals.h), or for the end of a file being written: then they end the
+// (core/base/stop_signals.h), or for the end of a file being written: then they end the
 // process.
 class StopSignalsBlocked {
  public:
@@ -35,7 +35,7 @@ class StopSignalsBlocked {
 };
 
 // A stop requested while there is nothing to lose yet ends long work at once; later a run handles
-// it between two steps (executor/process/stop_signals.h).
+// it between two steps (core/base/stop_signals.h).
 
 // Sets the function that reports whether a stop is requested; nullptr: no function. Safe in any
 // thread.

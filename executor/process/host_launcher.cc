@@ -24,6 +24,7 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/shell_process.h"
+#include "core/base/stop_signals.h"
 #include "core/base/strings.h"
 #include "core/base/terminal.h"
 #include "core/base/thread.h"
@@ -31,7 +32,6 @@
 #include "executor/process/handshake.h"
 #include "executor/process/launch_environment.h"
 #include "executor/process/pipe_lines.h"
-#include "executor/process/stop_signals.h"
 
 extern char** environ;
 

@@ -26,6 +26,7 @@
 #include "core/base/full_screen.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
+#include "core/base/stop_signals.h"
 #include "core/base/terminal.h"
 #include "core/base/thread.h"
 #include "executor/process/connection.h"
@@ -33,7 +34,6 @@
 #include "executor/process/host_launcher.h"
 #include "executor/process/pipe_lines.h"
 #include "executor/process/star_frames.h"
-#include "executor/process/stop_signals.h"
 
 extern char** environ;
 

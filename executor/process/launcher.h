@@ -90,7 +90,7 @@ std::string HowEnded(int status);
 // listening socket for rank 0. Rank 0 has this process's stdin, stdout and stderr; the others'
 // output goes to stderr, with "rank 3: " before each line; equal last words ("zeroplan: ...") of
 // several ranks are printed once. Passes SIGINT and SIGTERM on in a way that
-// executor/process/stop_signals.h distinguishes from a second Ctrl-C. The ranks die with this
+// core/base/stop_signals.h distinguishes from a second Ctrl-C. The ranks die with this
 // process.
 //
 // The exit code is 0 if all ranks' are, 130 if they were interrupted, else the first failed rank's

@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/stop_signals.h"
 #include "core/base/thread.h"
-#include "executor/process/stop_signals.h"
 
 namespace zeroplan {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "executor/process/stop_signals.h"
+#include "core/base/stop_signals.h"
 
 namespace zeroplan {
 namespace {

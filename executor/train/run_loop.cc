@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/stop_signals.h"
 #include "core/base/timing.h"
 #include "core/model/lora.h"
 #include "core/model/model_spec.h"
@@ -18,7 +19,6 @@
 #include "executor/checkpoint/adapter_weights.h"
 #include "executor/checkpoint/checkpoint_source.h"
 #include "executor/checkpoint/hf_export.h"
-#include "executor/process/stop_signals.h"
 #include "executor/train/run_end.h"
 #include "executor/train/run_parts.h"
 #include "executor/train/run_saves.h"

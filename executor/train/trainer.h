@@ -149,7 +149,7 @@ class TrainObserver {
   virtual void OnEnd(const RunReport& /*report*/) {}
 };
 
-// Runs to the end, or until StopRequested() (executor/process/stop_signals.h), which saves, without
+// Runs to the end, or until StopRequested() (core/base/stop_signals.h), which saves, without
 // a validation before, and returns with `interrupted`. Throws Error(kUsage) for data or weights
 // that do not fit the model, Error(kDiverged) for more than max_bad_steps bad steps in a row,
 // Error(kRuntime) for I/O. REQUIRES: `program` is lowered for training.

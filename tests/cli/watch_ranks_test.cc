@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "core/base/stop_signals.h"
 #include "executor/process/launcher.h"
 #include "executor/process/pipe_lines.h"
-#include "executor/process/stop_signals.h"
 #include "tests/cli/screen.h"
 #include "tests/cli/train_workspace.h"
 #include "tests/paths.h"

@@ -19,10 +19,10 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/stop_signals.h"
 #include "executor/process/host_launcher.h"
 #include "executor/process/launch_environment.h"
 #include "executor/process/launcher.h"
-#include "executor/process/stop_signals.h"
 #include "executor/process/tcp_group.h"
 #include "tests/patience.h"
 

@@ -11,12 +11,12 @@
 
 #include "cli/common/output.h"
 #include "core/base/error.h"
+#include "core/base/stop_signals.h"
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/process/host_launcher.h"
 #include "executor/process/launch_environment.h"
 #include "executor/process/launcher.h"
 #include "executor/process/rendezvous.h"
-#include "executor/process/stop_signals.h"
 #include "executor/process/tcp_group.h"
 #include "machine/detect.h"
 

@@ -3,7 +3,7 @@
 
 #include <csignal>
 
-#include "executor/process/stop_signals.h"
+#include "core/base/stop_signals.h"
 #include "tests/executor/train/train_fixture.h"
 
 namespace zeroplan {

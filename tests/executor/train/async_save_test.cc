@@ -10,11 +10,11 @@
 #include <thread>
 
 #include "core/base/log.h"
+#include "core/base/stop_signals.h"
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/checkpoint_meta.h"
 #include "executor/checkpoint/checkpoint_source.h"
 #include "executor/checkpoint/safetensors.h"
-#include "executor/process/stop_signals.h"
 #include "tests/error_of.h"
 #include "tests/executor/train/train_fixture.h"
 #include "tests/has.h"

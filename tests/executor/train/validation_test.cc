@@ -9,8 +9,8 @@
 #include <csignal>
 #include <limits>
 
+#include "core/base/stop_signals.h"
 #include "executor/checkpoint/checkpoint_folder.h"
-#include "executor/process/stop_signals.h"
 #include "tests/error_of.h"
 #include "tests/executor/train/train_fixture.h"
 #include "tests/has.h"

@@ -1,4 +1,4 @@
-#include "executor/process/stop_signals.h"
+#include "core/base/stop_signals.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
