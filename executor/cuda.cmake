@@ -26,8 +26,8 @@ set(missing "")
 if(NOT CMAKE_CUDA_COMPILER)
   list(APPEND missing "nvcc")
 endif()
-if(NOT ZEROPLAN_NCCL_INCLUDE OR NOT ZEROPLAN_NCCL_LIBRARY)
-  list(APPEND missing "NCCL (nccl.h and libnccl, or set NCCL_HOME)")
+if(NOT ZEROPLAN_NCCL_INCLUDE)
+  list(APPEND missing "NCCL (nccl.h, or set NCCL_HOME)")
 endif()
 if(missing)
   list(JOIN missing ", " missing)
@@ -61,16 +61,20 @@ find_package(CUDAToolkit 12.4 REQUIRED)
 
 add_library(zeroplan_cuda_libraries INTERFACE)
 target_include_directories(zeroplan_cuda_libraries SYSTEM INTERFACE ${ZEROPLAN_NCCL_INCLUDE})
-# The driver's own functions are looked up at run time, so that the program starts without a driver.
-target_link_libraries(zeroplan_cuda_libraries INTERFACE
-  CUDA::cudart_static CUDA::cublasLt ${ZEROPLAN_NCCL_LIBRARY} ${CMAKE_DL_LIBS})
+# The driver, cuBLASLt, NCCL and cuDNN are opened at run time (executor/device/cuda/cuda_libraries.h), so that
+# the program starts without them. Their folders here are tried last.
+target_link_libraries(zeroplan_cuda_libraries INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS})
+set(cuda_folders ${CUDAToolkit_LIBRARY_DIR})
+if(ZEROPLAN_NCCL_LIBRARY)
+  cmake_path(GET ZEROPLAN_NCCL_LIBRARY PARENT_PATH nccl_folder)
+  list(APPEND cuda_folders ${nccl_folder})
+endif()
 set(ZEROPLAN_WITH_CUDA ON)
 set(ZEROPLAN_CUDA_STATUS "on" CACHE INTERNAL "")
-message(STATUS "zeroplan: CUDA executor: CUDA ${CUDAToolkit_VERSION}, NCCL ${ZEROPLAN_NCCL_LIBRARY}, "
+message(STATUS "zeroplan: CUDA executor: CUDA ${CUDAToolkit_VERSION}, NCCL ${ZEROPLAN_NCCL_INCLUDE}/nccl.h, "
                "architectures ${CMAKE_CUDA_ARCHITECTURES}")
 
-# cuDNN itself is loaded at run time, so that the program starts without it; to build, its headers
-# do. Where it lies here is tried after the loader's own places.
+# To build, cuDNN's headers do.
 find_path(ZEROPLAN_CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_library(ZEROPLAN_CUDNN_LIBRARY NAMES libcudnn.so.9 cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
 # The frontend's headers: the system's, or those of the package nvidia-cudnn-frontend that
@@ -82,11 +86,12 @@ if(ZEROPLAN_CUDNN_INCLUDE AND ZEROPLAN_CUDNN_FRONTEND_INCLUDE)
   target_include_directories(zeroplan_cudnn SYSTEM INTERFACE
     ${ZEROPLAN_CUDNN_INCLUDE} ${ZEROPLAN_CUDNN_FRONTEND_INCLUDE})
   target_link_libraries(zeroplan_cudnn INTERFACE ${CMAKE_DL_LIBS})
-  set(cudnn_here libcudnn.so.9)
+  set(cudnn_here "not here")
   if(ZEROPLAN_CUDNN_LIBRARY)
     set(cudnn_here ${ZEROPLAN_CUDNN_LIBRARY})
+    cmake_path(GET ZEROPLAN_CUDNN_LIBRARY PARENT_PATH cudnn_folder)
+    list(APPEND cuda_folders ${cudnn_folder})
   endif()
-  target_compile_definitions(zeroplan_cudnn INTERFACE ZEROPLAN_CUDNN_AT_BUILD="${cudnn_here}")
   set(ZEROPLAN_WITH_CUDNN ON)
   message(STATUS "zeroplan: attention: cuDNN, loaded at run time (here ${cudnn_here}), "
                  "frontend ${ZEROPLAN_CUDNN_FRONTEND_INCLUDE}")
@@ -94,3 +99,4 @@ else()
   message(STATUS "zeroplan: attention: a plain kernel, much slower: the headers of cuDNN or of "
                  "nvidia-cudnn-frontend are missing")
 endif()
+list(REMOVE_DUPLICATES cuda_folders)

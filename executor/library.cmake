@@ -21,6 +21,9 @@ if(ZEROPLAN_WITH_CUDA)
   string(REPLACE ";" "," architectures "${CMAKE_CUDA_ARCHITECTURES}")
   set_source_files_properties(executor/measure/cuda/query_libraries.cc PROPERTIES
     COMPILE_DEFINITIONS "ZEROPLAN_CUDA_ARCHITECTURES=\"${architectures}\"")
+  list(JOIN cuda_folders ":" cuda_folders)
+  set_source_files_properties(executor/device/cuda/cuda_libraries.cc PROPERTIES
+    COMPILE_DEFINITIONS "ZEROPLAN_CUDA_FOLDERS=\"${cuda_folders}\"")
 endif()
 if(ZEROPLAN_WITH_CUDNN)
   target_compile_definitions(zeroplan_executor PRIVATE ZEROPLAN_WITH_CUDNN=1)

@@ -21,6 +21,49 @@ std::string LibraryVersionText(int version) {
   return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
 }
 
+std::string InstallAdvice(CudaLibrary library, int runtime) {
+  const int cuda = runtime / 1000;
+  const auto package = [&]() -> std::string {
+    switch (library) {
+      case CudaLibrary::kCublasLt:
+        // Packages for CUDA 12 have its version in their names, newer ones in their own version.
+        return cuda <= 12 ? fmt::format("nvidia-cublas-cu{}", cuda)
+                          : fmt::format("'nvidia-cublas<{}'", cuda + 1);
+      case CudaLibrary::kNccl:
+        return fmt::format("nvidia-nccl-cu{}", cuda);
+      case CudaLibrary::kCudnn:
+        break;
+    }
+    return fmt::format("'nvidia-cudnn-cu{}<10'", cuda);
+  };
+  return fmt::format("pip install {}, or name its folder in LD_LIBRARY_PATH", package());
+}
+
+std::optional<CudaLack> FindCudaLack(const LibraryFacts& facts, int gpus) {
+  if (facts.driver == 0) {
+    return CudaLack{"there is no NVIDIA driver", "install NVIDIA's driver, then nvidia-smi"};
+  }
+  if (facts.driver / 1000 < facts.runtime / 1000) {
+    // The oldest driver for each CUDA: docs.nvidia.com/deploy/cuda-compatibility.
+    const int branch = facts.runtime / 1000 == 12 ? 525 : facts.runtime / 1000 == 13 ? 580 : 0;
+    return CudaLack{
+        fmt::format("the NVIDIA driver is too old: it takes CUDA up to {}, this zeroplan needs {}",
+                    CudaVersionText(facts.driver), CudaVersionText(facts.runtime)),
+        branch == 0 ? fmt::format("install a driver for CUDA {} or newer, then restart",
+                                  CudaVersionText(facts.runtime))
+                    : fmt::format("install driver {0} or newer (Ubuntu: sudo apt-get install "
+                                  "nvidia-driver-{0}), then restart",
+                                  branch)};
+  }
+  if (facts.cublaslt == 0) {
+    return CudaLack{facts.why_no_cublaslt, InstallAdvice(CudaLibrary::kCublasLt, facts.runtime)};
+  }
+  if (gpus > 1 && facts.nccl == 0) {
+    return CudaLack{facts.why_no_nccl, InstallAdvice(CudaLibrary::kNccl, facts.runtime)};
+  }
+  return std::nullopt;
+}
+
 bool DetectionIsOff() {
   const char* off = std::getenv("ZEROPLAN_NO_DETECT");
   return off != nullptr && std::strcmp(off, "") != 0 && std::strcmp(off, "0") != 0;

@@ -26,10 +26,25 @@ struct LibraryFacts {
   int gpus = 0;               // usable by CUDA here
   int failure = 0;            // CUDA's error code if it can use none
   std::string why;            // and its message
+  int cublaslt = 0;           // 0: not found; here and below
+  std::string why_no_cublaslt;
   int nccl = 0, nccl_at_build = 0;
-  int cudnn = 0, cudnn_at_build = 0;  // 0: not found, not built with
+  std::string why_no_nccl;
+  int cudnn = 0, cudnn_at_build = 0;  // 0 at build: not built with
   std::string why_no_cudnn;
 };
+
+// How to get a library for programs that were built with CUDA `runtime` (13000): "pip install
+// nvidia-nccl-cu13, or name its folder in LD_LIBRARY_PATH".
+enum class CudaLibrary : uint8_t { kCublasLt, kNccl, kCudnn };
+std::string InstallAdvice(CudaLibrary library, int runtime);
+
+// The first thing that training on `gpus` GPUs lacks, and what gets it. Nothing if all is there.
+// REQUIRES: facts.cuda.
+struct CudaLack {
+  std::string fact, fix;
+};
+std::optional<CudaLack> FindCudaLack(const LibraryFacts& facts, int gpus);
 
 // The result of page-locking memory on trial; all of it is freed again.
 struct PinnedFacts {

@@ -8,13 +8,11 @@ set(executor_folder ${CMAKE_INSTALL_LIBEXECDIR}/zeroplan)
 file(RELATIVE_PATH executor_from_zeroplan
   ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBEXECDIR}/zeroplan)
 set_property(SOURCE cli/common/executor_commands.cc APPEND PROPERTY
-  COMPILE_DEFINITIONS ZEROPLAN_EXECUTOR_FOLDER="${executor_from_zeroplan}")
+  COMPILE_DEFINITIONS ZEROPLAN_EXECUTOR_FOLDER="${executor_from_zeroplan}" $<$<BOOL:${ZEROPLAN_RELEASE}>:ZEROPLAN_RELEASE=1>)
 
 install(TARGETS zeroplan RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
 set(describing_program zeroplan)
 if(ZEROPLAN_EXECUTOR)
-  # CUDA and NCCL often lie where the loader does not look by itself.
-  set_target_properties(zeroplan_executor_program PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS zeroplan_executor_program
     RUNTIME DESTINATION ${executor_folder} COMPONENT programs)
   set(describing_program zeroplan_executor_program)
@@ -57,3 +55,5 @@ install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE packaging/copyright
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT documentation)
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT documentation
   USE_SOURCE_PERMISSIONS)
+# scripts/release.sh collects the licences of the libraries in the programs.
+install(DIRECTORY ${CMAKE_BINARY_DIR}/licenses DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT documentation OPTIONAL)

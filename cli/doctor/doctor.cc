@@ -237,6 +237,7 @@ Json ExecutorJson(const ExecutorFacts& executor) {
   json["cuda_runtime"] = KnownOrNull(libraries.runtime);
   json["cuda_driver"] = KnownOrNull(libraries.driver);
   json["cuda_gpus"] = libraries.gpus;
+  json["cublaslt"] = KnownOrNull(libraries.cublaslt);
   json["nccl"] = KnownOrNull(libraries.nccl);
   json["nccl_at_build"] = KnownOrNull(libraries.nccl_at_build);
   json["cudnn"] = KnownOrNull(libraries.cudnn);

@@ -32,9 +32,6 @@ namespace {
 
 using State = ExecutorFacts::State;
 
-constexpr const char* kBuildExecutor =
-    "scripts/build.sh release zeroplan_executor_program, or copy it from where zeroplan was built";
-
 // CUDA's error codes that have a way out of their own (driver_types.h).
 constexpr int kInsufficientDriver = 35, kNoDevice = 100, kSystemNotReady = 802,
               kDriverMismatch = 803;
@@ -56,9 +53,8 @@ std::string WhyExecutorFails(const ExecutorFacts& executor) {
 std::string CudaFix(const LibraryFacts& libraries) {
   switch (libraries.failure) {
     case kInsufficientDriver:
-      if (libraries.driver == 0) return "install NVIDIA's driver, then nvidia-smi";
-      return fmt::format("a driver for CUDA {} or newer, or a build with the toolkit of CUDA {}",
-                         CudaVersionText(libraries.runtime), CudaVersionText(libraries.driver));
+      if (const auto lack = FindCudaLack(libraries, 1)) return lack->fix;
+      return fmt::format("a driver for CUDA {} or newer", CudaVersionText(libraries.runtime));
     case kNoDevice:
       return "nvidia-smi -L names the GPUs that the driver has; CUDA_VISIBLE_DEVICES may hide them";
     case kSystemNotReady:
@@ -87,6 +83,12 @@ Finding CudaFinding(const MachineFacts& facts) {
             "with the CUDA toolkit 12.4 or newer and NCCL installed: scripts/build.sh cuda"};
   }
   const std::string built = fmt::format("built with CUDA {}", CudaVersionText(libraries.runtime));
+  if (libraries.gpus > 0 && libraries.cublaslt == 0) {
+    return {"cuda", CheckState::kMissing,
+            fmt::format("{}, but {}", built, libraries.why_no_cublaslt),
+            "training runs on the CPU backend alone (--backend cpu)",
+            InstallAdvice(CudaLibrary::kCublasLt, libraries.runtime)};
+  }
   if (libraries.gpus > 0) {
     return {"cuda", CheckState::kOk,
             fmt::format("{}, the driver takes up to {}; CUDA sees {} GPU{}", built,
@@ -107,8 +109,12 @@ Finding CudaFinding(const MachineFacts& facts) {
 
 Finding NcclFinding(const LibraryFacts& libraries) {
   if (libraries.nccl == 0) {
-    return {"nccl", CheckState::kUnknown, "it does not tell its version",
-            "training on several GPUs needs it", "reinstall NCCL (Debian: libnccl2)"};
+    if (libraries.gpus <= 1) {
+      return {"nccl", CheckState::kOk, "not found; one GPU needs none: " + libraries.why_no_nccl};
+    }
+    return {"nccl", CheckState::kMissing, libraries.why_no_nccl,
+            "training on several GPUs is not possible",
+            InstallAdvice(CudaLibrary::kNccl, libraries.runtime)};
   }
   const std::string fact = fmt::format("NCCL {}, built with {}", LibraryVersionText(libraries.nccl),
                                        LibraryVersionText(libraries.nccl_at_build));
@@ -131,7 +137,7 @@ Finding CudnnFinding(const LibraryFacts& libraries) {
   }
   if (libraries.cudnn == 0) {
     return {"cudnn", CheckState::kCosts, "not found: " + libraries.why_no_cudnn, kCost,
-            "install cuDNN 9, or name its folder in LD_LIBRARY_PATH"};
+            InstallAdvice(CudaLibrary::kCudnn, libraries.runtime)};
   }
   return {"cudnn", CheckState::kOk,
           fmt::format("cuDNN {}, built with {}", LibraryVersionText(libraries.cudnn),
@@ -169,8 +175,10 @@ Readiness ReadinessOf(const MachineFacts& facts) {
     ready.why_not_cuda = "this build has no CUDA executor";
   } else if (libraries.gpus == 0) {
     ready.why_not_cuda = WhyNoGpu(libraries);
+  } else if (libraries.cublaslt == 0) {
+    ready.why_not_cuda = libraries.why_no_cublaslt;
   } else {
-    ready.gpus = libraries.gpus;
+    ready.gpus = libraries.nccl == 0 ? 1 : libraries.gpus;
     for (const GpuState& gpu : facts.gpus.gpus) {
       if (!gpu.visible) continue;
       if (gpu.compute_major && gpu.compute_minor &&
@@ -192,7 +200,7 @@ std::vector<Finding> ExecutorFindings(const MachineFacts& facts) {
     const bool absent = executor.state == State::kAbsent;
     return {{"executor", CheckState::kMissing, WhyExecutorFails(executor),
              "train, generate, data, checkpoint and hw measure cannot run; planning can",
-             absent ? kBuildExecutor
+             absent ? ExecutorAdvice()
                     : fmt::format("ldd {} names libraries that are not found (LD_LIBRARY_PATH, or "
                                   "install them)",
                                   executor.path)}};
@@ -206,7 +214,7 @@ std::vector<Finding> ExecutorFindings(const MachineFacts& facts) {
     findings.push_back({"executor", CheckState::kCosts,
                         fmt::format("{} is of version {}, zeroplan of {}", kExecutorProgram,
                                     libraries.version, kVersion),
-                        "train --plan refuses plans of another version", kBuildExecutor});
+                        "train --plan refuses plans of another version", ExecutorAdvice()});
   }
   findings.push_back(CudaFinding(facts));
   if (libraries.cuda) {

@@ -248,9 +248,10 @@ void Each(auto& field, const char* name, auto& part, auto&... more) {
 void ForEachField(Of<LibraryFacts> auto& facts, auto field) {
   Each(field, "version", facts.version, "cuda", facts.cuda, "architectures", facts.architectures,
        "runtime", facts.runtime, "driver", facts.driver, "gpus", facts.gpus, "failure",
-       facts.failure, "why", facts.why, "nccl", facts.nccl, "nccl_at_build", facts.nccl_at_build,
-       "cudnn", facts.cudnn, "cudnn_at_build", facts.cudnn_at_build, "why_no_cudnn",
-       facts.why_no_cudnn);
+       facts.failure, "why", facts.why, "cublaslt", facts.cublaslt, "why_no_cublaslt",
+       facts.why_no_cublaslt, "nccl", facts.nccl, "nccl_at_build", facts.nccl_at_build,
+       "why_no_nccl", facts.why_no_nccl, "cudnn", facts.cudnn, "cudnn_at_build",
+       facts.cudnn_at_build, "why_no_cudnn", facts.why_no_cudnn);
 }
 
 void ForEachField(Of<PinnedFacts> auto& facts, auto field) {

@@ -40,6 +40,11 @@ int VisibleGpus();
 // throws.
 LibraryFacts QueryLibraries();
 
+// Throws Error(kRuntime) that names the first thing that training on `gpus` GPUs lacks, a driver or
+// a library, and the command that gets it. Starts no driver: call it before processes fork. Only
+// in builds with CUDA.
+void RequireCuda(int gpus);
+
 // Page-locks host memory on the current GPU, piece by piece, up to `most_bytes` (0: three quarters
 // of the free memory) or until the driver refuses or `seconds` are over, and frees it. Only in
 // builds with CUDA. Throws Error(kRuntime) if there is no GPU.

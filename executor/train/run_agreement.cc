@@ -9,7 +9,6 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <span>
 #include <sstream>
 #include <string_view>
@@ -22,11 +21,6 @@
 #include "core/config/deepspeed_writer.h"
 #include "core/model/model_fields.h"
 #include "core/settings/settings.h"
-#include "machine/gpu_state.h"
-
-#ifdef ZEROPLAN_WITH_CUDA
-#include <nccl.h>
-#endif
 
 namespace zeroplan {
 namespace {
@@ -41,16 +35,6 @@ std::string HashOfProgram() {
                                 std::istreambuf_iterator<char>()};
   if (bytes.empty()) return "unreadable";
   return fmt::format("{:016x}", HashBytes(std::as_bytes(std::span(bytes))));
-}
-
-std::string NcclVersion() {
-#ifdef ZEROPLAN_WITH_CUDA
-  int version = 0;
-  if (ncclGetVersion(&version) != ncclSuccess) return "unknown";
-  return LibraryVersionText(version);
-#else
-  return "none";
-#endif
 }
 
 // Between a fact's name and its value, and behind it.
@@ -153,28 +137,10 @@ NamedFacts SettingsOf(const Program& program) {
   return settings;
 }
 
-std::string CudaLibraries(const std::filesystem::path& maps) {
-  constexpr std::string_view kLibraries[] = {"libcublas", "libcudart", "libcudnn"};
-  std::set<std::string> found;
-  std::ifstream lines(maps);
-  // "55d0c0000000-55d0c0001000 r-xp 00000000 08:01 1234   /usr/lib/libcudart.so.13.0.96"
-  for (std::string line; std::getline(lines, line);) {
-    const size_t slash = line.rfind('/');
-    if (slash == std::string::npos) continue;
-    const std::string name = line.substr(slash + 1);
-    for (const std::string_view known : kLibraries) {
-      if (name.starts_with(known)) found.insert(name);
-    }
-  }
-  return found.empty() ? "none loaded" : fmt::format("{}", fmt::join(found, ", "));
-}
-
 NamedFacts OwnBinary() {
   static const std::string hash = HashOfProgram();
   return {{"version of zeroplan", std::string(kVersion)},
-          {"build of zeroplan (hash of its program)", hash},
-          {"version of NCCL", NcclVersion()},
-          {"CUDA libraries", CudaLibraries()}};
+          {"build of zeroplan (hash of its program)", hash}};
 }
 
 std::string ClockWarning(const std::vector<int64_t>& clocks_ms) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <string>
 #include <string_view>
@@ -33,15 +32,9 @@ void AgreeOnFacts(ProcessGroup& group, const NamedFacts& facts);
 // config ("zero_optimization.stage"), each key as a fact of its own.
 NamedFacts SettingsOf(const Program& program);
 
-// This process's binary: version, a hash of its program's file, the version of NCCL ("none" in a
-// build without) and CudaLibraries. Two builds of one version may differ in the last bit of a
-// result.
+// This process's binary: version, and a hash of its program's file. Two builds of one version may
+// differ in the last bit of a result.
 NamedFacts OwnBinary();
-
-// The loaded files of cuBLAS, cuDNN and the CUDA runtime, whose names contain their versions:
-// "libcublasLt.so.13.1.0.3, libcudart.so.13.0.96". "none loaded" if none is. `maps`: a file in the
-// format of /proc/self/maps.
-std::string CudaLibraries(const std::filesystem::path& maps = "/proc/self/maps");
 
 // "" if the ranks' clocks, read at about the same time in ms since the epoch, are within a few
 // seconds of each other; else a sentence that names the rank that is farthest off.

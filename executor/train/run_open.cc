@@ -27,6 +27,9 @@
 #include "executor/checkpoint/hf_weights.h"
 #include "executor/checkpoint/shard_writer.h"
 #include "executor/train/group_save.h"
+#ifdef ZEROPLAN_WITH_CUDA
+#include "executor/device/cuda/cuda_libraries.h"
+#endif
 
 namespace zeroplan {
 namespace {
@@ -204,11 +207,20 @@ void RefuseEarlierRun(const TrainOptions& options) {
       options.save_dir.string());
 }
 
+// The libraries whose kernels and sums the run's results are.
+std::string LibrariesOf([[maybe_unused]] const Program& program) {
+#ifdef ZEROPLAN_WITH_CUDA
+  if (program.backend == Backend::kCuda) return CudaLibraryVersions();
+#endif
+  return "not used";
+}
+
 // What --resume continues. All ranks get the same one.
 ResumeChoice OpenCheckpoint(const Program& program, const TrainOptions& options,
                             ProcessGroup& group) {
   // First of all: what ranks do next depends on it.
-  AgreeAtStart(group, {{"⟦resume⟧", options.resume ? "given" : "not given"}});
+  AgreeAtStart(group, {{"⟦resume⟧", options.resume ? "given" : "not given"},
+                       {"CUDA libraries", LibrariesOf(program)}});
   if (!options.resume) {
     // Rank 0 alone looks: a moment later the folder may hold checkpoints of this run.
     if (group.rank() == 0) RefuseEarlierRun(options);

@@ -110,6 +110,7 @@ LibraryFacts SoundLibraries() {
   facts.architectures = "80-real,90-real";
   facts.runtime = facts.driver = 13000;
   facts.gpus = 1;
+  facts.cublaslt = 130100;
   facts.nccl = facts.nccl_at_build = 22803;
   facts.cudnn = facts.cudnn_at_build = 91400;
   return facts;
@@ -290,8 +291,8 @@ TEST_CASE("doctor: what the executor says of CUDA's libraries") {
   const Doctor insufficient = Saying(old_driver).Run(one, "--backend cuda");
   CHECK(insufficient.exit_code == 4);
   CHECK(insufficient.State("cuda") == "missing");
-  CHECK(Has(insufficient.Check("cuda").at("fix"), "CUDA 13.0 or newer"));
-  CHECK(Has(insufficient.Check("cuda").at("fix"), "toolkit of CUDA 12.2"));
+  CHECK(Has(insufficient.Fact("cuda"), "the driver takes up to CUDA 12.2"));
+  CHECK(Has(insufficient.Check("cuda").at("fix"), "driver 580 or newer"));
   CHECK(Saying(old_driver).Run(one).exit_code == 0);  // the CPU backend is left
 
   LibraryFacts lacking = SoundLibraries();
@@ -303,6 +304,23 @@ TEST_CASE("doctor: what the executor says of CUDA's libraries") {
   CHECK(libraries.State("cudnn") == "costs");
   CHECK(Has(libraries.Fact("cudnn"), "libcudnn.so.9"));
   CHECK(Has(libraries.Check("cudnn").at("cost"), "20 TFLOP/s forward"));
+
+  LibraryFacts bare = SoundLibraries();
+  bare.cublaslt = bare.nccl = 0;
+  bare.why_no_cublaslt = "there is no libcublasLt.so.13 (cuBLASLt) in LD_LIBRARY_PATH";
+  bare.why_no_nccl = "there is no libnccl.so.2 (NCCL) in LD_LIBRARY_PATH";
+  const Doctor packages = Saying(bare).Run(one, "--backend cuda");
+  CHECK(packages.exit_code == 4);
+  CHECK(packages.State("cuda") == "missing");
+  CHECK(Has(packages.Fact("cuda"), "there is no libcublasLt.so.13"));
+  CHECK(Has(packages.Check("cuda").at("fix"), "pip install 'nvidia-cublas<14'"));
+  CHECK(packages.State("nccl") == "ok");  // one GPU needs none
+  bare.cublaslt = 130100;
+  bare.gpus = 2;
+  CHECK(Saying(bare).Run(one).State("nccl") == "missing");
+  CHECK(Has(Saying(bare).Run(one).Check("nccl").at("fix"), "pip install nvidia-nccl-cu13"));
+  CHECK(Saying(bare).Run(one, "--gpus 1").exit_code == 0);
+  CHECK(Saying(bare).Run(one, "--gpus 2").exit_code == 4);
 
   LibraryFacts hopper = SoundLibraries();
   hopper.architectures = "90-real";

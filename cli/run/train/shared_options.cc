@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "core/base/error.h"
+#include "executor/measure/measure_device.h"
 #include "machine/detect.h"
 #include "planner/request/parse.h"
 
@@ -32,7 +33,11 @@ Backend ChooseBackend(const Given<BackendChoice>& choice, std::string_view cpu_d
     case BackendChoice::kFound:
       break;
   }
-  return BuiltWithCuda() && !QueryGpus().empty() ? Backend::kCuda : Backend::kCpu;
+  if (!BuiltWithCuda() || QueryGpus().empty()) return Backend::kCpu;
+#ifdef ZEROPLAN_WITH_CUDA
+  RequireCuda(1);
+#endif
+  return Backend::kCuda;
 }
 
 void RefuseOnCpu(Backend backend, const char* option, const std::string& text) {

@@ -18,6 +18,7 @@
 #include "core/base/full_screen.h"
 #include "core/base/log.h"
 #include "core/base/long_work.h"
+#include "core/base/stop_signals.h"
 #include "core/base/strings.h"
 #include "core/base/units.h"
 #include "core/families/load_model.h"
@@ -29,7 +30,6 @@
 #include "executor/process/host_launcher.h"
 #include "executor/process/launch_environment.h"
 #include "executor/process/process_group.h"
-#include "executor/process/stop_signals.h"
 #include "executor/train/run_open.h"
 #include "executor/train/trainer.h"
 #include "planner/estimate/choices.h"
@@ -475,6 +475,9 @@ void RunTrain(const TrainCommand& command) {
     const int ranks = work.setup.batch.world_size;
     const bool rank_a_process = backend == Backend::kCuda && ranks > 1;
     if (rank_a_process || restarts) {
+#ifdef ZEROPLAN_WITH_CUDA
+      if (rank_a_process) RequireCuda(ranks);
+#endif
       // Their own resolving comes to the same; here mistakes are found before they start.
       ResolveTrainOptions(command, work);
       LaunchRanks(rank_a_process ? ranks : 1, restarts.value_or(RestartOptions{}));

@@ -13,6 +13,7 @@
 #include "core/base/thread.h"
 #include "core/program/program.h"
 #include "executor/device/cuda/cuda_handles.h"
+#include "executor/device/cuda/cuda_libraries.h"
 #include "executor/process/host_text.h"
 
 namespace zeroplan {
@@ -48,15 +49,15 @@ ncclDataType_t NcclType(Dtype dtype) {
 // Opens a group that a throw closes too.
 class NcclGroup {
  public:
-  NcclGroup() { ZEROPLAN_NCCL(ncclGroupStart()); }
+  NcclGroup() { ZEROPLAN_NCCL(GroupStart); }
   ~NcclGroup() {
-    if (open_) ncclGroupEnd();
+    if (open_) Nccl().GroupEnd();
   }
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
   void End() {
     open_ = false;
-    ZEROPLAN_NCCL(ncclGroupEnd());
+    ZEROPLAN_NCCL(GroupEnd);
   }
 
  private:
@@ -106,18 +107,18 @@ ncclComm_t SetUp(const ProcessGroup& group, int ranks, double limit_seconds, con
 
 void CheckNccl(ncclResult_t status, const char* call, ncclComm_t communicator) {
   if (status == ncclSuccess || status == ncclInProgress) return;
-  ThrowRuntime("NCCL: {} in {}: {}", ncclGetErrorString(status), call,
-               ncclGetLastError(communicator));
+  ThrowRuntime("NCCL: {} in {}: {}", Nccl().GetErrorString(status), call,
+               Nccl().GetLastError(communicator));
 }
 
 NcclCommunicator::NcclCommunicator(ProcessGroup& group, double limit_seconds)
     : rank_(group.rank()), world_size_(group.world_size()) {
   ncclUniqueId id;
-  if (rank_ == 0) ZEROPLAN_NCCL(ncclGetUniqueId(&id));
+  if (rank_ == 0) ZEROPLAN_NCCL(GetUniqueId, &id);
   group.Broadcast(std::as_writable_bytes(std::span(&id, 1)));
   communicator_.reset(SetUp(group, world_size_, limit_seconds, "ncclCommInitRank",
                             [id, rank = rank_, ranks = world_size_](ncclComm_t* made) {
-                              return ncclCommInitRank(made, ranks, id, rank);
+                              return Nccl().CommInitRank(made, ranks, id, rank);
                             }));
 }
 
@@ -128,7 +129,7 @@ NcclCommunicator::NcclCommunicator(ProcessGroup& group, NcclCommunicator& all, c
     communicator_.reset(SetUp(
         group, world_size_, limit_seconds, "ncclCommSplit",
         [parent = all.communicator_.get(), color = axes.Group(axis, group.rank()), rank = rank_](
-            ncclComm_t* made) { return ncclCommSplit(parent, color, rank, made, nullptr); }));
+            ncclComm_t* made) { return Nccl().CommSplit(parent, color, rank, made, nullptr); }));
   } catch (...) {
     // The thread that is left behind may be splitting it still.
     static_cast<void>(all.communicator_.release());
@@ -137,10 +138,10 @@ NcclCommunicator::NcclCommunicator(ProcessGroup& group, NcclCommunicator& all, c
 }
 
 void NcclCommunicator::Destroy::operator()(ncclComm_t communicator) const noexcept {
-  const ncclResult_t status = ncclCommDestroy(communicator);
+  const ncclResult_t status = Nccl().CommDestroy(communicator);
   if (status == ncclSuccess) return;
   try {
-    LogWarning("ncclCommDestroy: {}", ncclGetErrorString(status));
+    LogWarning("ncclCommDestroy: {}", Nccl().GetErrorString(status));
   } catch (...) {
   }
 }
@@ -158,22 +159,22 @@ void NcclCommunicator::IssueSegment(const CommCall& call, const CommSegment& seg
   const uint64_t element_bytes = DtypeBytes(call.dtype);
   switch (call.kind) {
     case CollectiveKind::kAllReduce:
-      ZEROPLAN_NCCL(
-          ncclAllReduce(segment.src, segment.dst, segment.elements, type, ncclSum, comm, stream));
+      ZEROPLAN_NCCL(AllReduce, segment.src, segment.dst, segment.elements, type, ncclSum, comm,
+                    stream);
       return;
     case CollectiveKind::kReduceScatter:
-      ZEROPLAN_NCCL(ncclReduceScatter(segment.src, segment.dst, segment.elements, type, ncclSum,
-                                      comm, stream));
+      ZEROPLAN_NCCL(ReduceScatter, segment.src, segment.dst, segment.elements, type, ncclSum, comm,
+                    stream);
       return;
     case CollectiveKind::kAllGather:
-      ZEROPLAN_NCCL(ncclAllGather(segment.src, segment.dst, segment.elements, type, comm, stream));
+      ZEROPLAN_NCCL(AllGather, segment.src, segment.dst, segment.elements, type, comm, stream);
       return;
     case CollectiveKind::kBroadcast:
       for (int root = 0; root < world_size_; ++root) {
         std::byte* part =
             segment.dst + static_cast<uint64_t>(root) * segment.elements * element_bytes;
         const std::byte* own = root == rank_ ? segment.src : part;
-        ZEROPLAN_NCCL(ncclBroadcast(own, part, segment.elements, type, root, comm, stream));
+        ZEROPLAN_NCCL(Broadcast, own, part, segment.elements, type, root, comm, stream);
       }
       return;
     case CollectiveKind::kReduceToOwners:
@@ -182,8 +183,8 @@ void NcclCommunicator::IssueSegment(const CommCall& call, const CommSegment& seg
     case CollectiveKind::kAllToAll:
       for (int peer = 0; peer < world_size_; ++peer) {
         const uint64_t at = static_cast<uint64_t>(peer) * segment.elements * element_bytes;
-        ZEROPLAN_NCCL(ncclSend(segment.src + at, segment.elements, type, peer, comm, stream));
-        ZEROPLAN_NCCL(ncclRecv(segment.dst + at, segment.elements, type, peer, comm, stream));
+        ZEROPLAN_NCCL(Send, segment.src + at, segment.elements, type, peer, comm, stream);
+        ZEROPLAN_NCCL(Recv, segment.dst + at, segment.elements, type, peer, comm, stream);
       }
       return;
   }
@@ -198,8 +199,7 @@ void NcclCommunicator::ReduceToOwners(const CommSegment& segment, uint64_t eleme
     if (begin >= end) continue;
     const std::byte* src = segment.src + (begin - segment.begin) * element_bytes;
     std::byte* dst = owner == rank_ ? segment.dst + (begin - own) * element_bytes : nullptr;
-    ZEROPLAN_NCCL(
-        ncclReduce(src, dst, end - begin, type, ncclSum, owner, communicator_.get(), stream));
+    ZEROPLAN_NCCL(Reduce, src, dst, end - begin, type, ncclSum, owner, communicator_.get(), stream);
   }
 }
 
@@ -207,10 +207,10 @@ std::string NcclCommunicator::AsyncProblem() const {
   const std::lock_guard lock(mutex_);
   if (communicator_ == nullptr) return {};
   ncclResult_t status = ncclSuccess;
-  if (ncclCommGetAsyncError(communicator_.get(), &status) != ncclSuccess) return {};
+  if (Nccl().CommGetAsyncError(communicator_.get(), &status) != ncclSuccess) return {};
   if (status == ncclSuccess || status == ncclInProgress) return {};
-  return fmt::format("NCCL: {} in a collective: {}", ncclGetErrorString(status),
-                     ncclGetLastError(communicator_.get()));
+  return fmt::format("NCCL: {} in a collective: {}", Nccl().GetErrorString(status),
+                     Nccl().GetLastError(communicator_.get()));
 }
 
 void NcclCommunicator::CheckAsyncError() const {
@@ -219,7 +219,7 @@ void NcclCommunicator::CheckAsyncError() const {
 
 void NcclCommunicator::Abort() noexcept {
   const std::lock_guard lock(mutex_);
-  if (communicator_ != nullptr) ncclCommAbort(communicator_.release());
+  if (communicator_ != nullptr) Nccl().CommAbort(communicator_.release());
 }
 
 }  // namespace zeroplan

@@ -64,4 +64,7 @@ class NcclCommunicator {
 
 }  // namespace zeroplan
 
-#define ZEROPLAN_NCCL(call) ::zeroplan::CheckNccl((call), #call)
+// Calls a function of NCCL, named without its prefix; include
+// executor/device/cuda/cuda_libraries.h.
+#define ZEROPLAN_NCCL(function, ...) \
+  ::zeroplan::CheckNccl(::zeroplan::Nccl().function(__VA_ARGS__), "nccl" #function)

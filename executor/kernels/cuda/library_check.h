@@ -1,12 +1,12 @@
 // Turns failed calls of CUDA's libraries into errors that name the operation.
 #pragma once
 
-#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
 #include <string_view>
 
 #include "core/base/error.h"
+#include "executor/device/cuda/cuda_libraries.h"
 
 namespace zeroplan {
 
@@ -22,7 +22,7 @@ inline void CheckKernelLaunch(std::string_view what) { CheckRuntimeCall(cudaGetL
 
 inline void CheckLtCall(cublasStatus_t status, std::string_view what) {
   if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]] {
-    ThrowRuntime("cuBLASLt failed at {}: {}", what, cublasLtGetStatusString(status));
+    ThrowRuntime("cuBLASLt failed at {}: {}", what, Lt().GetStatusString(status));
   }
 }
 

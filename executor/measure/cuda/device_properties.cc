@@ -1,14 +1,11 @@
-#include <cublasLt.h>
-#include <dlfcn.h>
-#include <nccl.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <string>
 
 #include "core/base/error.h"
-#include "executor/collectives/cuda/nccl_communicator.h"
+#include "executor/device/cuda/cuda_handles.h"
+#include "executor/device/cuda/cuda_libraries.h"
 #include "executor/kernels/cuda/attention/cudnn_sdpa.h"
 #include "executor/measure/cuda/device_parts.h"
 #include "machine/detect.h"
@@ -35,28 +32,14 @@ std::string DriverVersion() {
   return "";
 }
 
-// Version of the library that SdpaLibrary has loaded; 0: none.
-int CudnnVersion() {
-  void* library = dlopen("libcudnn.so.9", RTLD_LAZY | RTLD_NOLOAD);
-  if (library == nullptr) return 0;
-  const auto version = reinterpret_cast<size_t (*)()>(dlsym(library, "cudnnGetVersion"));
-  const auto number = version == nullptr ? 0 : static_cast<int>(version());
-  dlclose(library);
-  return number;
-}
-
 std::string Libraries() {
-  int runtime = 0, driver = 0, nccl = 0;
+  int runtime = 0, driver = 0;
   ZEROPLAN_CUDA(cudaRuntimeGetVersion(&runtime));
   ZEROPLAN_CUDA(cudaDriverGetVersion(&driver));
-  CheckNccl(ncclGetVersion(&nccl), "ncclGetVersion");
-  std::string text = fmt::format("CUDA {} (driver for {}), cuBLASLt {}", CudaVersionText(runtime),
-                                 CudaVersionText(driver),
-                                 LibraryVersionText(static_cast<int>(cublasLtGetVersion())));
+  std::string text = fmt::format("CUDA {} (driver for {}), {}", CudaVersionText(runtime),
+                                 CudaVersionText(driver), CudaLibraryVersions());
   const std::string driver_version = DriverVersion();
   if (!driver_version.empty()) text += ", driver " + driver_version;
-  if (const int cudnn = CudnnVersion()) text += ", cuDNN " + LibraryVersionText(cudnn);
-  text += ", NCCL " + LibraryVersionText(nccl);
   if (const std::string variables = NcclEnvironment(); !variables.empty()) text += ", " + variables;
   return text;
 }

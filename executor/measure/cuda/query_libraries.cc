@@ -1,20 +1,36 @@
 #include <cuda_runtime_api.h>
-#include <nccl.h>
 
 #include <algorithm>
 #include <chrono>
 #include <memory>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/base/version.h"
 #include "executor/device/cuda/cuda_arenas.h"
 #include "executor/device/cuda/cuda_handles.h"
+#include "executor/device/cuda/cuda_libraries.h"
 #include "executor/kernels/cuda/attention/cudnn_sdpa.h"
 #include "executor/measure/measure_device.h"
 #include "machine/detect.h"
 #include "machine/host_state.h"
 
 namespace zeroplan {
+
+namespace {
+
+void FindLibraries(LibraryFacts& facts) {
+  facts.cublaslt = LibraryVersion(CudaLibrary::kCublasLt);
+  facts.why_no_cublaslt = OpenCudaLibrary(CudaLibrary::kCublasLt).why;
+  facts.nccl = LibraryVersion(CudaLibrary::kNccl);
+  facts.why_no_nccl = OpenCudaLibrary(CudaLibrary::kNccl).why;
+  const CudnnLibrary cudnn = FindCudnn();
+  facts.cudnn = cudnn.version;
+  facts.cudnn_at_build = cudnn.at_build;
+  facts.why_no_cudnn = cudnn.why;
+}
+
+}  // namespace
 
 LibraryFacts QueryLibraries() {
   LibraryFacts facts;
@@ -31,12 +47,21 @@ LibraryFacts QueryLibraries() {
     cudaGetLastError();
   }
   facts.nccl_at_build = NCCL_VERSION_CODE;
-  if (ncclGetVersion(&facts.nccl) != ncclSuccess) facts.nccl = 0;
-  const CudnnLibrary cudnn = FindCudnn();
-  facts.cudnn = cudnn.version;
-  facts.cudnn_at_build = cudnn.at_build;
-  facts.why_no_cudnn = cudnn.why;
+  FindLibraries(facts);
   return facts;
+}
+
+void RequireCuda(int gpus) {
+  LibraryFacts facts;
+  facts.runtime = CUDART_VERSION;
+  if (cudaDriverGetVersion(&facts.driver) != cudaSuccess) facts.driver = 0;
+  FindLibraries(facts);
+  if (const auto lack = FindCudaLack(facts, gpus)) {
+    ThrowRuntime("training on GPUs is not possible here: {}; {}; --backend cpu runs without",
+                 lack->fact, lack->fix);
+  }
+  Lt();
+  if (gpus > 1) Nccl();
 }
 
 PinnedFacts TryPinnedMemory(uint64_t most_bytes, double seconds) {

@@ -3,6 +3,7 @@
 #include "executor/kernels/cuda/attention/cudnn_sdpa.h"
 
 #include "core/base/error.h"
+#include "executor/device/cuda/cuda_libraries.h"
 
 #if ZEROPLAN_WITH_CUDNN
 
@@ -102,17 +103,9 @@ enum TensorId : int64_t {
 
 // "" if cuDNN is there, else why not.
 std::string OpenLibrary() {
-  static const std::string failure = []() -> std::string {
-    // Where the loader finds it, else where it was at build time.
-    std::string why;
-    for (const char* name : {"libcudnn.so.9", ZEROPLAN_CUDNN_AT_BUILD}) {
-      fe::cudnn_dlhandle = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
-      if (fe::cudnn_dlhandle != nullptr) return "";
-      if (why.empty()) why = dlerror();
-    }
-    return why;
-  }();
-  return failure;
+  const OpenedLibrary& opened = OpenCudaLibrary(CudaLibrary::kCudnn);
+  fe::cudnn_dlhandle = opened.handle;
+  return opened.why;
 }
 
 class Plan final : public SdpaPlan {
@@ -331,10 +324,7 @@ CudnnLibrary FindCudnn() {
   CudnnLibrary library;
   library.at_build = CUDNN_VERSION;
   library.why = OpenLibrary();
-  if (!library.why.empty()) return library;
-  const auto version =
-      reinterpret_cast<size_t (*)()>(::dlsym(fe::cudnn_dlhandle, "cudnnGetVersion"));
-  if (version != nullptr) library.version = static_cast<int>(version());
+  library.version = LibraryVersion(CudaLibrary::kCudnn);
   return library;
 }
 

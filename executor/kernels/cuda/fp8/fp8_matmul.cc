@@ -71,7 +71,7 @@ void CheckGpuMultiplies() {
       product.problem.scale_a == GemmScale::kOne && product.problem.scale_b == GemmScale::kOne;
   ThrowRuntime(
       "fp8_matmul: cuBLASLt {} has no algorithm on a GPU of compute capability {}.{} for {}; {}",
-      cublasLtGetVersion(), capability / 10, capability % 10, GemmProblemText(product.problem),
+      Lt().GetVersion(), capability / 10, capability % 10, GemmProblemText(product.problem),
       one_scale ? "leave out ⟦matmul_dtype⟧ fp8" : "use ⟦fp8_recipe⟧ tensor");
 }
 

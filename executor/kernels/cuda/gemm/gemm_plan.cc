@@ -46,38 +46,37 @@ cublasLtEpilogue_t LibraryEpilogue(GemmEpilogue epilogue) {
 
 template <typename T>
 void Set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, const T& value) {
-  CheckLtCall(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof(value)),
+  CheckLtCall(Lt().MatmulDescSetAttribute(desc, attribute, &value, sizeof(value)),
               "describing a matrix product");
 }
 
 template <typename T>
 void Prefer(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
             const T& value) {
-  CheckLtCall(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)),
+  CheckLtCall(Lt().MatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)),
               "stating what a matrix product may use");
 }
 
 // The layout of the matrix as it is stored, before op().
 void MakeLayout(LtLayout& layout, Dtype dtype, int64_t rows, int64_t columns, int64_t ld,
                 int64_t batch, int64_t stride) {
-  CheckLtCall(
-      cublasLtMatrixLayoutCreate(layout.out(), LibraryType(dtype), static_cast<uint64_t>(rows),
-                                 static_cast<uint64_t>(columns), ld),
-      "describing a matrix");
+  CheckLtCall(Lt().MatrixLayoutCreate(layout.out(), LibraryType(dtype), static_cast<uint64_t>(rows),
+                                      static_cast<uint64_t>(columns), ld),
+              "describing a matrix");
   if (batch == 1) return;
   const auto count = static_cast<int32_t>(batch);
-  CheckLtCall(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
-                                               sizeof(count)),
+  CheckLtCall(Lt().MatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                            sizeof(count)),
               "describing a batch");
-  CheckLtCall(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                               &stride, sizeof(stride)),
+  CheckLtCall(Lt().MatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                            &stride, sizeof(stride)),
               "describing a batch");
 }
 
 }  // namespace
 
 GemmPlan::GemmPlan(cublasLtHandle_t handle, const GemmProblem& p) : handle_(handle), problem_(p) {
-  CheckLtCall(cublasLtMatmulDescCreate(product_.out(), CUBLAS_COMPUTE_32F, CUDA_R_32F),
+  CheckLtCall(Lt().MatmulDescCreate(product_.out(), CUBLAS_COMPUTE_32F, CUDA_R_32F),
               "describing a matrix product");
   const auto op = [](uint8_t transpose) { return transpose != 0 ? CUBLAS_OP_T : CUBLAS_OP_N; };
   Set(product_, CUBLASLT_MATMUL_DESC_TRANSA, static_cast<int32_t>(op(p.transpose_a)));
@@ -134,7 +133,7 @@ void GemmPlan::SetPointers(const GemmPointers& pointers) {
 std::vector<cublasLtMatmulAlgo_t> GemmPlan::Algorithms(const GemmPointers& pointers, int count) {
   SetPointers(pointers);  // the library reads how they are aligned
   LtPreference preference;
-  CheckLtCall(cublasLtMatmulPreferenceCreate(preference.out()), "choosing an algorithm");
+  CheckLtCall(Lt().MatmulPreferenceCreate(preference.out()), "choosing an algorithm");
   Prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, problem_.workspace_bytes);
   // The other schemes of split-K add up partial sums rounded to the output's dtype.
   Prefer(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
@@ -146,7 +145,7 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlan::Algorithms(const GemmPointers& point
 
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(count));
   int found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+  const cublasStatus_t status = Lt().MatmulAlgoGetHeuristic(
       handle_, product_, a_, b_, d_, d_, preference, count, results.data(), &found);
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   // "Not supported" and "invalid value" are how the library declines, say an epilogue.
@@ -166,7 +165,7 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlan::Algorithms(const GemmPointers& point
 bool GemmPlan::Accepts(const cublasLtMatmulAlgo_t& candidate, const GemmPointers& pointers) {
   SetPointers(pointers);
   cublasLtMatmulHeuristicResult_t result = {};
-  return cublasLtMatmulAlgoCheck(handle_, product_, a_, b_, d_, d_, &candidate, &result) ==
+  return Lt().MatmulAlgoCheck(handle_, product_, a_, b_, d_, d_, &candidate, &result) ==
              CUBLAS_STATUS_SUCCESS &&
          result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= problem_.workspace_bytes;
 }
@@ -175,9 +174,9 @@ cublasStatus_t GemmPlan::Launch(const cublasLtMatmulAlgo_t& with, const GemmPoin
                                 cudaStream_t stream) {
   SetPointers(pointers);
   const float alpha = pointers.alpha, beta = problem_.adds_c ? 1.0f : 0.0f;
-  return cublasLtMatmul(handle_, product_, &alpha, pointers.a, a_, pointers.b, b_, &beta,
-                        problem_.adds_c ? pointers.c : pointers.d, d_, pointers.d, d_, &with,
-                        pointers.workspace, problem_.workspace_bytes, stream);
+  return Lt().Matmul(handle_, product_, &alpha, pointers.a, a_, pointers.b, b_, &beta,
+                     problem_.adds_c ? pointers.c : pointers.d, d_, pointers.d, d_, &with,
+                     pointers.workspace, problem_.workspace_bytes, stream);
 }
 
 namespace {

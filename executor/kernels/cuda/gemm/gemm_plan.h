@@ -1,8 +1,6 @@
 // A matmul ready to launch: its cuBLASLt descriptions and the algorithm to use.
 #pragma once
 
-#include <cublasLt.h>
-
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "executor/device/cuda/cuda_libraries.h"
 #include "executor/kernels/cuda/gemm/gemm_layout.h"
 
 namespace zeroplan {
@@ -90,12 +89,12 @@ GemmProblem MakeGemmProblem(const GemmLayout& layout, Dtype in, Dtype out, GemmE
                             bool adds_c, const GemmPointers& pointers, uint64_t workspace_bytes);
 
 // Owns one cuBLASLt description; destroyed with it.
-template <typename Handle, cublasStatus_t (*kDestroy)(Handle)>
+template <typename Handle, cublasStatus_t (*LtFunctions::*kDestroy)(Handle)>
 class LtObject {
  public:
   LtObject() = default;
   ~LtObject() {
-    if (handle_ != nullptr) kDestroy(handle_);
+    if (handle_ != nullptr) (Lt().*kDestroy)(handle_);
   }
   LtObject(const LtObject&) = delete;
   LtObject& operator=(const LtObject&) = delete;
@@ -107,9 +106,9 @@ class LtObject {
   Handle handle_ = nullptr;
 };
 
-using LtMatmulDesc = LtObject<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
-using LtLayout = LtObject<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
-using LtPreference = LtObject<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+using LtMatmulDesc = LtObject<cublasLtMatmulDesc_t, &LtFunctions::MatmulDescDestroy>;
+using LtLayout = LtObject<cublasLtMatrixLayout_t, &LtFunctions::MatrixLayoutDestroy>;
+using LtPreference = LtObject<cublasLtMatmulPreference_t, &LtFunctions::MatmulPreferenceDestroy>;
 
 // For one thread at a time, because a launch sets the epilogue's pointers in the description.
 class GemmPlan {

@@ -114,15 +114,15 @@ GemmPlans::GemmPlans(int device, const std::string& cache_folder, bool determini
   CheckRuntimeCall(cudaGetDeviceProperties(&properties, device), "asking for a GPU's properties");
   gpu_name_ = properties.name;
   if (!cache_folder.empty() && !deterministic) {
-    cache_path_ = GemmCachePath(cache_folder, gpu_name_, cublasLtGetVersion());
-    known_ = ReadGemmCache(cache_path_, gpu_name_, cublasLtGetVersion());
+    cache_path_ = GemmCachePath(cache_folder, gpu_name_, Lt().GetVersion());
+    known_ = ReadGemmCache(cache_path_, gpu_name_, Lt().GetVersion());
   }
-  CheckLtCall(cublasLtCreate(&handle_), "starting the library");
+  CheckLtCall(Lt().Create(&handle_), "starting the library");
 }
 
 GemmPlans::~GemmPlans() {
   plans_.clear();
-  cublasLtDestroy(handle_);
+  Lt().Destroy(handle_);
 }
 
 GemmPlan& GemmPlans::Find(const GemmProblem& problem, const GemmPointers& pointers) {
@@ -168,9 +168,9 @@ void GemmPlans::Run(const GemmProblem& problem, const GemmPointers& pointers, cu
   if (TryRun(problem, pointers, stream)) return;
   const cublasStatus_t refusal = Find(problem, pointers).refusal;
   ThrowRuntime("cuBLASLt has no algorithm for the matrix product {}{}", GemmProblemText(problem),
-               refusal == CUBLAS_STATUS_SUCCESS ? ""
-                                                : fmt::format("; those it suggested fail with {}",
-                                                              cublasLtGetStatusName(refusal)));
+               refusal == CUBLAS_STATUS_SUCCESS
+                   ? ""
+                   : fmt::format("; those it suggested fail with {}", Lt().GetStatusName(refusal)));
 }
 
 double GemmPlans::Tune(const GemmProblem& problem, const GemmPointers& pointers,
@@ -236,7 +236,7 @@ void GemmPlans::ChooseFusion(const GemmProblem& fused, double fused_ms,
 
 void GemmPlans::Save() {
   if (cache_path_.empty() || (unsaved_.products.empty() && unsaved_.fusions.empty())) return;
-  WriteGemmCache(cache_path_, gpu_name_, cublasLtGetVersion(), unsaved_);
+  WriteGemmCache(cache_path_, gpu_name_, Lt().GetVersion(), unsaved_);
   unsaved_ = {};
 }
 
