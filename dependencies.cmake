@@ -32,11 +32,15 @@ function(zeroplan_narrow_dependencies)
   set(zeroplan_dependencies ${zeroplan_dependencies} PARENT_SCOPE)
 endfunction()
 
-# Sets NAME_FOUND and makes zeroplan::NAME from a header, which says its version, and a library. With
-# REQUIRED in ARGN it is an error if there is none or an older one.
+# Sets NAME_FOUND and makes zeroplan::NAME from a header, which defines its version, and a library, which is
+# static with ZEROPLAN_RELEASE. With REQUIRED in ARGN it is an error if there is none or an older one.
 function(zeroplan_find_library name version header library)
   find_path(${name}_header_folder ${header})
-  find_library(${name}_library ${library})
+  if(ZEROPLAN_RELEASE)
+    find_library(${name}_library lib${library}.a)
+  else()
+    find_library(${name}_library ${library})
+  endif()
   set(found 0)
   if(${name}_header_folder AND ${name}_library)
     file(STRINGS ${${name}_header_folder}/${header} lines REGEX "_(MAJOR|MINOR)[ \t]+[0-9]+")

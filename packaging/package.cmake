@@ -1,5 +1,6 @@
 # cpack -G DEB: the package zeroplan, or, of a build without the executor, zeroplan-planner. What it
-# depends on is what dpkg-shlibdeps finds that the programs load. cpack -G TGZ: the same files.
+# depends on is what dpkg-shlibdeps finds that the programs load. cpack -G TZST: the same files, to be
+# unpacked anywhere.
 set(CPACK_PACKAGE_NAME zeroplan)
 if(NOT ZEROPLAN_EXECUTOR)
   set(CPACK_PACKAGE_NAME zeroplan-planner)
@@ -31,6 +32,8 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
   OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 
+string(TOLOWER ${CMAKE_SYSTEM_NAME} system)
+set(CPACK_SYSTEM_NAME ${system}-${CMAKE_SYSTEM_PROCESSOR})
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)

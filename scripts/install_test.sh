@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Installs zeroplan in a bare system and uses it there as somebody would who has nothing else: from source
-# (with setup.sh, cmake --install, and as a Python package by pip), and in another such system from the .deb
-# that this makes; plans, trains on the CPU, reads manual pages, completes in bash, zsh and fish, removes the
-# package again.
+# Installs zeroplan in a bare system and uses it there as somebody would who has nothing else: plans, trains on the
+# CPU, reads manual pages, completes in bash, zsh and fish, removes it again. With --release what
+# scripts/release.sh made, by pip, as an archive and as a package, without a compiler; else from source (with
+# setup.sh, cmake --install, and as a Python package by pip), and in another such system from the .deb that this makes.
 # Needs root and, to make a bare system, mmdebstrap and that distribution's archive.
-# Usage: scripts/install_test.sh [--deb FILE] [bookworm|noble|ROOT]...   (default: bookworm noble)
-#   bookworm, noble  Debian 12, Ubuntu 24.04; one that cannot be had here is named, with why, and left out
+# Usage: scripts/install_test.sh [--release FOLDER | --deb FILE] [bookworm|jammy|noble|ROOT]...
+#   bookworm, jammy, noble  Debian 12, Ubuntu 22.04 and 24.04 (default: all three with --release; else the first and
+#                    the last); the script names one that cannot be had here, with why, and leaves it out
 #   ROOT             a bare system: a folder, or a tar file (of a container image: docker export)
+#   --release FOLDER tests what that folder holds, builds nothing
 #   --deb FILE       tests this package alone, builds nothing
 # Environment: JOBS (compilers at once), KEEP=1 (leaves the roots), WORK (folder for them, some GB)
 set -euo pipefail
@@ -15,15 +17,20 @@ source_dir=$PWD
 work=${WORK:-$(mktemp -d "${TMPDIR:-/tmp}/zeroplan_install_XXXXXX")}
 jobs=${JOBS:-$(nproc)}
 deb=""
+dist=""
 systems=()
 while [ $# -gt 0 ]; do
   case $1 in
     --deb) deb=$(realpath "$2"); shift 2 ;;
+    --release) dist=$(realpath "$2"); shift 2 ;;
     -*) echo "zeroplan: $1 is not an option of scripts/install_test.sh (its first lines say which are)" >&2; exit 2 ;;
     *) systems+=("$1"); shift ;;
   esac
 done
-[ ${#systems[@]} -gt 0 ] || systems=(bookworm noble)
+if [ ${#systems[@]} -eq 0 ]; then
+  systems=(bookworm noble)
+  [ -z "$dist" ] || systems=(bookworm jammy noble)
+fi
 
 say() { printf '\nzeroplan: %s\n' "$*" >&2; }
 fail() { say "FAILED: $*"; exit 1; }
@@ -77,15 +84,15 @@ make_bare() {
   local options=()
   case $1 in
     bookworm) ;;
-    noble) options=("--components=main,universe") ;;
+    jammy | noble) options=("--components=main,universe") ;;
     *)
-      [ -e "$1" ] || { say "$1: neither bookworm, noble nor a folder or tar file"; exit 2; }
+      [ -e "$1" ] || { say "$1: neither bookworm, jammy, noble nor a folder or tar file"; exit 2; }
       if [ -d "$1" ]; then tar -C "$1" --one-file-system -cf "$bare" .; else bare=$(realpath "$1"); fi
       return 0
       ;;
   esac
   command -v mmdebstrap > /dev/null || { say "there is no mmdebstrap: apt-get install mmdebstrap"; exit 2; }
-  if [ "$1" = noble ]; then
+  if [ "$1" != bookworm ]; then
     ubuntu_keyring || return 1
     options+=(--keyring="$keyring")
   fi
@@ -190,17 +197,68 @@ test_deb() {
     fail "$1: the package leaves behind: $said"
 }
 
+# Puts what pip needs of this machine's settings into `settings`.
+pip_settings() {
+  settings=()
+  if [ -n "${PIP_CERT:-}" ]; then
+    cp -L "$PIP_CERT" "$root/tmp/pip_cert.pem"
+    settings+=(PIP_CERT=/tmp/pip_cert.pem)
+  fi
+  [ -z "${PIP_INDEX_URL:-}" ] || settings+=(PIP_INDEX_URL="$PIP_INDEX_URL")
+}
+
+# Prints the seconds of a command inside.
+seconds_inside() {
+  local begin=$EPOCHREALTIME end
+  inside "$@" > "$work/timed.log" 2>&1 || { cat "$work/timed.log" >&2; fail "$*"; }
+  end=$EPOCHREALTIME
+  awk "BEGIN { printf \"%.1f\", $end - $begin }"
+}
+
+# The wheels, the archive and the package of $dist.
+test_release() {
+  local said before after
+  enter_fresh
+  say "$1: the wheels in a bare system"
+  inside apt-get update -qq
+  install_packages python3-venv
+  ! inside sh -c 'command -v cc || command -v c++' || fail "$1: there is a compiler"
+  mkdir -p "$root/tmp/dist"
+  cp "$dist"/* "$root/tmp/dist/"
+  inside python3 -m venv /opt/env
+  # pip's own files of a first start are not counted as ours.
+  inside /opt/env/bin/python -m pip --version > /dev/null
+  before=$(inside find /opt/env ! -name __pycache__ ! -name '*.pyc')
+  said="pip install $(seconds_inside sh -c '/opt/env/bin/python -m pip install --no-index /tmp/dist/zeroplan-*.whl') s"
+  said+=", plan $(seconds_inside /opt/env/bin/zeroplan plan qwen2.5-7b --hw 4090) s"
+  said+=", again $(seconds_inside /opt/env/bin/zeroplan plan qwen2.5-7b --hw 4090) s"
+  say "$1: $said"
+  cat "$work/timed.log"
+  ! inside /opt/env/bin/zeroplan train --model gpt2 --data /etc/passwd 2> "$work/refused" || fail "$1: train alone"
+  grep -q "pip install 'zeroplan\[train\]'" "$work/refused" || fail "$1: $(cat "$work/refused")"
+  inside sh -c '/opt/env/bin/python -m pip install --quiet --no-index --no-deps /tmp/dist/zeroplan_train-*.whl'
+  use_zeroplan "$1, wheels" /opt/env/bin
+  inside /opt/env/bin/python -c 'import zeroplan
+plan = zeroplan.plan(model="gpt2-xl", gpus=8, hw="hgx-h200", quick=True)
+assert plan.choice' || fail "$1: the Python module"
+  inside /opt/env/bin/zeroplan doctor || true
+  inside /opt/env/bin/python -m pip uninstall --quiet --yes zeroplan zeroplan-train
+  after=$(inside find /opt/env ! -name __pycache__ ! -name '*.pyc')
+  [ "$before" = "$after" ] || fail "$1: uninstalling leaves $(diff <(echo "$before") <(echo "$after"))"
+  say "$1: the archive"
+  zstd -dc "$dist"/zeroplan-*.tar.zst | tar -C "$root/opt" -xf -
+  use_zeroplan "$1, archive" "/opt/$(cd "$root/opt" && echo zeroplan-*)/bin"
+  deb=$(realpath "$dist"/zeroplan_*.deb)
+  test_deb "$1"
+}
+
 # pip install of the sources in $root, into an environment of its own. What is compiled for it already is
 # taken as it is; pip compiles the module. Its tools come from PyPI, as pip is set up here.
 test_pip() {
   say "$1: pip install"
   install_packages python3-venv python3-dev ca-certificates
   local settings=()
-  if [ -n "${PIP_CERT:-}" ]; then
-    cp -L "$PIP_CERT" "$root/tmp/pip_cert.pem"
-    settings+=(PIP_CERT=/tmp/pip_cert.pem)
-  fi
-  [ -z "${PIP_INDEX_URL:-}" ] || settings+=(PIP_INDEX_URL="$PIP_INDEX_URL")
+  pip_settings
   inside "${settings[@]}" sh -euc 'python3 -m venv /opt/zeroplan
     /opt/zeroplan/bin/python -m pip install --quiet --config-settings=cmake.define.ZEROPLAN_PREBUILT=/src/build/package /src' ||
     fail "$1: pip install"
@@ -241,6 +299,11 @@ for system in "${systems[@]}"; do
   if ! make_bare "$system"; then
     left_out+=("$system")
     say "$system is NOT TESTED: $reason; a bare system of yours is taken as a folder or tar file"
+    continue
+  fi
+  if [ -n "$dist" ]; then
+    test_release "$system"
+    say "$system: installed, used and removed"
     continue
   fi
   deb=$given

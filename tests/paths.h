@@ -7,7 +7,8 @@ namespace zeroplan {
 
 // Of the source tree, "" for the tree itself: SourcePath("LICENSE").
 std::string SourcePath(const std::string& relative);
-// Of the build folder: BinaryPath("zeroplan").
+// A file of the build folder: BinaryPath("zeroplan"). The programs are those of the folder in
+// ZEROPLAN_TESTED_PROGRAMS, where it is set: tests/python/run.sh tests installed ones.
 std::string BinaryPath(const std::string& relative);
 // The profile of the virtual machine with eight H200 on which the baselines were measured.
 inline std::string MeasuredH200() {

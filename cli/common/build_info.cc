@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/common/executor_commands.h"
 #include "core/base/version.h"
 
 namespace zeroplan {
@@ -9,9 +10,10 @@ namespace {
 
 std::string ExecutorText(const BuildInfo& build) {
   if (!build.executor) return "none: this build plans, and does not train";
+  if (!HasExecutor()) return "not here; " + ExecutorAdvice();
   if (build.cuda.empty()) return fmt::format("CPU alone: {}", build.cuda_status);
   const std::string cudnn =
-      build.cudnn.empty() ? "no cuDNN" : fmt::format("cuDNN {} (loaded when used)", build.cudnn);
+      build.cudnn.empty() ? "no cuDNN" : fmt::format("cuDNN {}, loaded when used", build.cudnn);
   return fmt::format(
       "CPU; CUDA {}, NCCL {}, {}\n"
       "GPUs      of architectures {}",

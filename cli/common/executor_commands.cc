@@ -4,10 +4,11 @@
 
 namespace zeroplan {
 
+namespace fs = std::filesystem;
+
 std::vector<std::string> ExecutorPlaces() {
   std::error_code unknown;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", unknown);
-  const std::filesystem::path folder = self.parent_path();
+  const fs::path folder = fs::read_symlink("/proc/self/exe", unknown).parent_path();
   return {(folder / kExecutorProgram).string(),
           (folder / ZEROPLAN_EXECUTOR_FOLDER / kExecutorProgram).lexically_normal().string()};
 }
@@ -16,9 +17,23 @@ std::string ExecutorPath() {
   const std::vector<std::string> places = ExecutorPlaces();
   for (const std::string& place : places) {
     std::error_code unknown;
-    if (std::filesystem::exists(place, unknown)) return place;
+    if (fs::exists(place, unknown)) return place;
   }
   return places.front();
+}
+
+bool HasExecutor() {
+  std::error_code unknown;
+  return fs::exists(ExecutorPath(), unknown);
+}
+
+std::string ExecutorAdvice() {
+#ifdef ZEROPLAN_RELEASE
+  return "pip install 'zeroplan[train]' (where the wheels are files, with --find-links FOLDER)";
+#else
+  return "build it (scripts/build.sh release zeroplan_executor_program), or copy it from where "
+         "zeroplan was built";
+#endif
 }
 
 }  // namespace zeroplan

@@ -5,12 +5,11 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any, ClassVar, Optional, Union
 
+from . import _core
 from ._errors import Error
 
 if TYPE_CHECKING:
     import os
-
-    from . import _core
 
 
 class _Drawing:
@@ -68,7 +67,7 @@ class Drawn:
                 f"pictures from; ask zeroplan.{type(self).__name__.lower()}() again, or call save_report() "
                 "before pickling"
             )
-        return self._drawing.native.page(self._drawing.call)
+        return _core.page(self._drawing.native, self._drawing.call)
 
     def save_report(self, file: Union[str, os.PathLike[str]]) -> None:
         """Writes the page of report() for a browser."""
@@ -81,7 +80,7 @@ class Drawn:
         no data to draw from."""
         if self._drawing is None:
             return ""
-        page = html.escape(self._drawing.native.pictures())
+        page = html.escape(_core.pictures(self._drawing.native))
         return (
             f'<iframe title="Pictures" sandbox="allow-same-origin" onload="{html.escape(_FIT.strip())}" '
             f'style="display:block; width:100%; height:{_HEIGHT}px; border:0" srcdoc="{page}"></iframe>'
