@@ -6,7 +6,7 @@
 # Needs root and, to make a bare system, mmdebstrap and that distribution's archive.
 # Usage: scripts/install_test.sh [--release FOLDER | --deb FILE] [bookworm|jammy|noble|ROOT]...
 #   bookworm, jammy, noble  Debian 12, Ubuntu 22.04 and 24.04 (default: all three with --release; else the first and
-#                    the last); the script names one that cannot be had here, with why, and leaves it out
+#                    the last); the script names one that it cannot fetch, with why, and leaves it out
 #   ROOT             a bare system: a folder, or a tar file (of a container image: docker export)
 #   --release FOLDER tests what that folder holds, builds nothing
 #   --deb FILE       tests this package alone, builds nothing

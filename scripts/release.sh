@@ -49,11 +49,11 @@ static_libraries() {
   [ -e "$static/ready" ] && return 0
   rm -rf "$static" "$apt"
   mkdir -p "$apt/lists/partial" "$apt/sources"
-  cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2> /dev/null | sed -n 's/^deb /deb-src /p' > "$apt/src.list"
+  { cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2> /dev/null || true; } |
+    sed -n 's/^deb /deb-src /p' > "$apt/sources/one-line.list"
   for source in /etc/apt/sources.list.d/*.sources; do
     [ ! -e "$source" ] || sed 's/^Types:.*/Types: deb-src/' "$source" > "$apt/sources/$(basename "$source")"
   done
-  mv "$apt/src.list" "$apt/sources/"
   local options=(-qq -o "Dir::Etc::sourcelist=/dev/null" -o "Dir::Etc::sourceparts=$apt/sources"
     -o "Dir::State::Lists=$apt/lists" -o "APT::Sandbox::User=root")
   apt-get "${options[@]}" update

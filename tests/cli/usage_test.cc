@@ -234,7 +234,7 @@ TEST_CASE("zeroplan becomes the program beside it, with its arguments, stdin and
   std::ofstream(echo) << "#!/bin/sh\nprintf '[%s]' \"$@\"; cat; echo $$; exit 5\n";
   std::filesystem::permissions(echo, std::filesystem::perms::owner_all);
   for (const std::string command :
-       {"train --plan 'a b' ''", "generate x", "data tokenize t", "hw measure -o x"}) {
+       {"train --plan 'a b' ''", "generate x", "checkpoint show t", "hw measure -o x"}) {
     CAPTURE(command);
     const std::string file = programs.folder() + "/out";
     // $! is the process that was started: the same that answers.
