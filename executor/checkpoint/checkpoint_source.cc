@@ -25,7 +25,7 @@
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/safetensors.h"
 #include "executor/checkpoint/shard_writer.h"
-#include "executor/kernels/convert.h"
+#include "executor/kernels/cpu_levels.h"
 
 namespace zeroplan {
 namespace {
@@ -456,7 +456,8 @@ void CheckpointSource::ReadPiece(size_t tensor_and_kind, size_t at, uint64_t fir
     const auto part = out.first(std::min(out.size(), kReadAtOnce));
     stored.resize(part.size() * size);
     ReadBytes(piece.file, piece.offset + first * size, stored);
-    Widen(piece.dtype, stored.data(), static_cast<int64_t>(part.size()), part.data());
+    BestCpuKernels().widen(piece.dtype, stored.data(), static_cast<int64_t>(part.size()),
+                           part.data());
     out = out.subspan(part.size());
     first += part.size();
   }

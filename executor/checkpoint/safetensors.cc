@@ -17,7 +17,7 @@
 #include "core/base/limits.h"
 #include "core/base/strings.h"
 #include "core/base/units.h"
-#include "executor/kernels/convert.h"
+#include "executor/kernels/cpu_levels.h"
 
 namespace zeroplan {
 namespace {
@@ -65,8 +65,8 @@ constexpr size_t kNarrowElements = size_t{1} << 16;
 
 void RoundAsParams(Dtype dtype, std::span<const float> values, std::byte* out) {
   const auto count = static_cast<int64_t>(values.size());
-  if (dtype != Dtype::kBF16) return Narrow(dtype, values.data(), count, out);
-  NarrowHalfAway(values.data(), count, reinterpret_cast<uint16_t*>(out));
+  if (dtype != Dtype::kBF16) return BestCpuKernels().narrow(dtype, values.data(), count, out);
+  BestCpuKernels().narrow_half_away(values.data(), count, reinterpret_cast<uint16_t*>(out));
 }
 
 // What somebody has instead of a large file who did not fetch it.
@@ -140,7 +140,8 @@ void SafetensorsFile::ReadFloats(const SafetensorsEntry& entry, uint64_t begin,
   }
   const uint64_t first = begin * DtypeBytes(*dtype), bytes = out.size() * DtypeBytes(*dtype);
   Prefetch(entry, first, bytes);
-  Widen(*dtype, Bytes(entry).data() + first, static_cast<int64_t>(out.size()), out.data());
+  BestCpuKernels().widen(*dtype, Bytes(entry).data() + first, static_cast<int64_t>(out.size()),
+                         out.data());
   DropResident(entry, first, bytes);
 }
 

@@ -8,7 +8,7 @@
 #include "core/base/hash.h"
 #include "core/model/lora.h"
 #include "executor/checkpoint/checkpoint_folder.h"
-#include "executor/kernels/convert.h"
+#include "executor/kernels/cpu_levels.h"
 
 namespace zeroplan {
 namespace {
@@ -138,7 +138,8 @@ void ShardWriter::Write(const TensorRange& range, std::span<const float> values)
       Store(entry.index, at, std::as_bytes(codes));
       Store(entry.index + 1, at / kDynamic8Group, std::as_bytes(of_part));
     } else {
-      Narrow(entry.dtype, part.data(), static_cast<int64_t>(part.size()), stored.data());
+      BestCpuKernels().narrow(entry.dtype, part.data(), static_cast<int64_t>(part.size()),
+                              stored.data());
       Store(entry.index, at, std::span(stored).first(part.size() * DtypeBytes(entry.dtype)));
     }
     at += part.size();

@@ -6,7 +6,7 @@
 #include <array>
 
 #include "core/base/error.h"
-#include "executor/kernels/adamw_update.h"
+#include "executor/kernels/cpu_levels.h"
 
 namespace zeroplan {
 
@@ -26,7 +26,7 @@ Dtype StoredDtype(const ParamLayout& layout, const ParamTensor& tensor, StateKin
 void EncodeDynamic8(Dtype dtype, std::span<const float> values, std::span<uint8_t> codes,
                     std::span<float> scales) {
   ZEROPLAN_CHECK(codes.size() == values.size() && scales.size() == ScaleCount(values.size()));
-  const AdamLoops& loops = BestAdamLoops();
+  const AdamLoops& loops = *BestCpuKernels().adam;
   for (float& scale : scales) {
     if (const size_t count = values.size(); count < kDynamic8Group) {
       std::array<float, kDynamic8Group> padded{};

@@ -10,7 +10,7 @@
 #include "core/base/timing.h"
 #include "core/base/units.h"
 #include "core/program/collectives.h"
-#include "executor/kernels/convert.h"
+#include "executor/kernels/cpu_levels.h"
 #include "executor/kernels/thread_pool.h"
 
 namespace zeroplan {
@@ -256,7 +256,8 @@ void AddToSum(Dtype dtype, const std::byte* source, uint64_t count, bool first, 
     if (dtype == Dtype::kF64) {
       std::memcpy(sum, source, count * bytes);
     } else {
-      Widen(dtype, source, static_cast<int64_t>(count), reinterpret_cast<float*>(sum));
+      BestCpuKernels().widen(dtype, source, static_cast<int64_t>(count),
+                             reinterpret_cast<float*>(sum));
     }
     return;
   }
@@ -271,7 +272,7 @@ void AddToSum(Dtype dtype, const std::byte* source, uint64_t count, bool first, 
   alignas(64) std::array<float, kSumBlock> wide;
   for (uint64_t at = 0; at < count; at += kSumBlock) {
     const uint64_t n = std::min(kSumBlock, count - at);
-    Widen(dtype, source + at * bytes, static_cast<int64_t>(n), wide.data());
+    BestCpuKernels().widen(dtype, source + at * bytes, static_cast<int64_t>(n), wide.data());
     AddInto(to + at, wide.data(), n);
   }
 }
@@ -281,7 +282,8 @@ void RoundSum(Dtype dtype, const std::byte* sum, uint64_t count, std::byte* targ
   if (dtype == Dtype::kF64) {
     std::memcpy(target, sum, count * sizeof(double));
   } else {
-    Narrow(dtype, reinterpret_cast<const float*>(sum), static_cast<int64_t>(count), target);
+    BestCpuKernels().narrow(dtype, reinterpret_cast<const float*>(sum), static_cast<int64_t>(count),
+                            target);
   }
 }
 

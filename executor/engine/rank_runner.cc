@@ -10,7 +10,7 @@
 #include "core/base/long_work.h"
 #include "core/program/step_order.h"
 #include "executor/device/arena.h"
-#include "executor/kernels/convert.h"
+#include "executor/kernels/cpu_levels.h"
 
 namespace zeroplan {
 
@@ -145,7 +145,7 @@ std::vector<float> RankRunner::LogitsRow() {
   const std::span<std::byte> bytes = HostBytes(program_.logits_host_buffer);
   const Dtype dtype = program_.buffers[program_.logits_host_buffer].dtype;
   std::vector<float> logits(bytes.size() / DtypeBytes(dtype));
-  Widen(dtype, bytes.data(), static_cast<int64_t>(logits.size()), logits.data());
+  BestCpuKernels().widen(dtype, bytes.data(), static_cast<int64_t>(logits.size()), logits.data());
   return logits;
 }
 

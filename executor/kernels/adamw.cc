@@ -77,8 +77,7 @@ void AdamW(const KernelCall& call) {
                           .m = m_n.data,
                           .v = v_n.data,
                           .param = param_n.data};
-  const AdamLoops& loops = BestAdamLoops();
-  const AdamUpdateFn update = loops.UpdateOf(m_n.dtype);
+  const AdamUpdateFn update = kAdamLoops.UpdateOf(m_n.dtype);
   const bool split = master_n.dtype == Dtype::kI16;
   const bool writes_param = Present(param_n) && !split;
   const bool skip = state.skip != 0;
@@ -91,7 +90,7 @@ void AdamW(const KernelCall& call) {
     const auto piece = [&](const TensorSlot* slot, uint64_t begin, uint64_t stop) {
       AdamRange range{static_cast<int64_t>(begin - first), static_cast<int64_t>(stop - begin)};
       if (skip || slot == nullptr) {
-        if (writes_param) loops.write_param(arrays, range.first, range.n);
+        if (writes_param) kAdamLoops.write_param(arrays, range.first, range.n);
         return;
       }
       range.element = static_cast<uint32_t>(begin - slot->offset);

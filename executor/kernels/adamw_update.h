@@ -1,5 +1,4 @@
-// The loops of AdamW and of 8-bit moments, for the instruction set of the machine they run on. All
-// instruction sets give the same bits.
+// The loops of AdamW and of 8-bit moments, of which all instruction sets make the same bits.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +41,6 @@ struct AdamRange {
 using AdamUpdateFn = void (*)(const AdamConstants& constants, const AdamArrays& arrays,
                               const AdamRange& range);
 
-enum class AdamIsa : uint8_t { kPortable, kAvx2, kAvx512 };
-
 struct AdamLoops {
   AdamUpdateFn f32, bf16, dynamic8;  // by the moments' dtype
   // Converts master weights to the parameters alone, as the update would.
@@ -57,9 +54,8 @@ struct AdamLoops {
   }
 };
 
-// nullptr if this processor or this build lacks it.
-const AdamLoops* AdamLoopsFor(AdamIsa isa);
-// The loops of the widest instruction set of this processor.
-const AdamLoops& BestAdamLoops();
+// The loops of the instruction set that the file which uses them is compiled for. Outside of
+// executor/kernels: BestCpuKernels().adam (cpu_levels.h).
+extern const AdamLoops kAdamLoops;
 
 }  // namespace zeroplan

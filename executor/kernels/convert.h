@@ -10,6 +10,9 @@
 
 namespace zeroplan {
 
+// Outside of executor/kernels these are the baseline's: long arrays are BestCpuKernels()'s
+// (cpu_levels.h).
+
 // dst_n = src_n. REQUIRES: dtype is kF32, kBF16 or kF16, for Widen also kE4M3 or kE5M2; the ranges
 // do not overlap.
 void Widen(Dtype dtype, const void* src, int64_t n, float* dst);

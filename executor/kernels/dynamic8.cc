@@ -37,7 +37,6 @@ void ConvertDynamic8(const KernelCall& call) {
   CheckConvertDynamic8(call);
   const KernelArg &src_n = Arg(call, 0), &dst_n = Arg(call, 1);
   const bool writes = IsDynamic8(dst_n.dtype);
-  const AdamLoops& loops = BestAdamLoops();
   call.context.pool->ParallelFor(
       call.dims[0] / kDynamic8BlockElements, kElementGrain / kDynamic8BlockElements,
       [&](int64_t begin, int64_t end, int) {
@@ -47,9 +46,9 @@ void ConvertDynamic8(const KernelCall& call) {
           uint8_t* codes = block.codes[g % kDynamic8Groups];
           float& scale = block.scales[g % kDynamic8Groups];
           if (writes) {
-            loops.encode(dst_n.dtype, x, codes, &scale);
+            kAdamLoops.encode(dst_n.dtype, x, codes, &scale);
           } else {
-            loops.decode(src_n.dtype, codes, scale, x);
+            kAdamLoops.decode(src_n.dtype, codes, scale, x);
           }
         }
       });

@@ -10,7 +10,7 @@ namespace {
 using simd::Load;
 using simd::Store;
 
-constexpr int64_t kRowGrain = 16;
+constexpr int64_t kEmbeddingRowGrain = 16;
 // Columns a thread takes at least: whole cache lines in every dtype.
 constexpr int64_t kColumnUnit = 32;
 
@@ -137,7 +137,7 @@ void EmbedForward(const KernelCall& call) {
   const KernelArg& starts = Arg(call, 4);
   const auto* starts_BT = Present(starts) ? starts.as<const int32_t>() : nullptr;
   CheckTokens(tokens_BT, B * T, V);
-  call.context.pool->ParallelFor(B * T, kRowGrain, [&](int64_t begin, int64_t end, int) {
+  call.context.pool->ParallelFor(B * T, kEmbeddingRowGrain, [&](int64_t begin, int64_t end, int) {
     RowPutter putter{wte_VpC, wpe_TC, x_BTC, C};
     for (int64_t row = begin; row < end; ++row) {
       putter.Put(row, tokens_BT[row], PositionOf(row, T, starts_BT));
@@ -151,7 +151,7 @@ void EmbedRows(const KernelCall& call) {
   const KernelArg &rows_nC = Arg(call, 1), &wpe_TC = Arg(call, 2), &x_BTC = Arg(call, 3);
   const KernelArg& starts = Arg(call, 4);
   const auto* starts_BT = Present(starts) ? starts.as<const int32_t>() : nullptr;
-  call.context.pool->ParallelFor(B * T, kRowGrain, [&](int64_t begin, int64_t end, int) {
+  call.context.pool->ParallelFor(B * T, kEmbeddingRowGrain, [&](int64_t begin, int64_t end, int) {
     RowPutter putter{rows_nC, wpe_TC, x_BTC, C};
     for (int64_t row = begin; row < end; ++row) {
       if (places_BT[row] < n) putter.Put(row, places_BT[row], PositionOf(row, T, starts_BT));
@@ -163,7 +163,7 @@ void SwapColumns(const KernelCall& call) {
   const int64_t R = call.dims[0], n = call.dims[1], Vp = call.dims[2];
   const auto* columns_n = Arg(call, 0).as<const int32_t>();
   const KernelArg &narrow_Rn = Arg(call, 1), &wide_RVp = Arg(call, 2);
-  call.context.pool->ParallelFor(R, kRowGrain, [&](int64_t begin, int64_t end, int) {
+  call.context.pool->ParallelFor(R, kEmbeddingRowGrain, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       for (int64_t j = 0; j < n; ++j) {
         if (columns_n[j] < 0) continue;
@@ -192,7 +192,7 @@ void EmbedBackward(const KernelCall& call) {
             [&](int64_t i) { return i % T - starts_BT[i]; });
     return;
   }
-  pool.ParallelFor(T, kRowGrain, [&](int64_t begin, int64_t end, int) {
+  pool.ParallelFor(T, kEmbeddingRowGrain, [&](int64_t begin, int64_t end, int) {
     alignas(64) float row_buffer[kBlock], sum_buffer[kBlock];
     for (int64_t t = begin; t < end; ++t) {
       ForEachBlock(0, C, [&](int64_t first, int64_t count) {

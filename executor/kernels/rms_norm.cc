@@ -18,7 +18,7 @@ using simd::VecF;
 //
 // Legend: M rows (tokens), C channels.
 
-constexpr int64_t kRowGrain = 8;
+constexpr int64_t kNormRowGrain = 8;
 
 }  // namespace
 
@@ -29,7 +29,7 @@ void RmsNormForward(const KernelCall& call) {
   ZEROPLAN_CHECK(eps > 0, "RMS norm without an epsilon");
   auto* rstd_M = Arg(call, 3).as<float>();
   ThreadPool& pool = *call.context.pool;
-  pool.ParallelFor(M, kRowGrain, [&](int64_t begin, int64_t end, int worker) {
+  pool.ParallelFor(M, kNormRowGrain, [&](int64_t begin, int64_t end, int worker) {
     Scratch scratch(pool, worker);
     const float* w_C = ReadBlock(Arg(call, 1), 0, C, scratch.Floats(C));
     float *x_buffer = scratch.Floats(C), *y_buffer = scratch.Floats(C);
@@ -125,7 +125,7 @@ void LayerNormForward(const KernelCall& call) {
   ZEROPLAN_CHECK(eps > 0, "layer norm without an epsilon");
   auto* stats_M2 = Arg(call, 4).as<float>();
   ThreadPool& pool = *call.context.pool;
-  pool.ParallelFor(M, kRowGrain, [&](int64_t begin, int64_t end, int worker) {
+  pool.ParallelFor(M, kNormRowGrain, [&](int64_t begin, int64_t end, int worker) {
     Scratch scratch(pool, worker);
     const float* w_C = ReadBlock(Arg(call, 1), 0, C, scratch.Floats(C));
     const float* b_C = ReadBlock(Arg(call, 2), 0, C, scratch.Floats(C));

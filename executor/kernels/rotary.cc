@@ -12,7 +12,7 @@ using simd::Load;
 using simd::Store;
 using simd::VecF;
 
-constexpr int64_t kRowGrain = 4;
+constexpr int64_t kRotaryRowGrain = 4;
 
 struct Shape {
   int64_t M, T, H, G, D;
@@ -55,7 +55,7 @@ void RotateInPlace(const KernelCall& call, float sign) {
   const auto* table_TD = Arg(call, 1).as<const float>();
   const Positions positions(Arg(call, 2), s);
   ThreadPool& pool = *call.context.pool;
-  pool.ParallelFor(s.M, kRowGrain, [&](int64_t begin, int64_t end, int worker) {
+  pool.ParallelFor(s.M, kRotaryRowGrain, [&](int64_t begin, int64_t end, int worker) {
     float* buffer = Scratch(pool, worker).Floats(s.D);
     for (int64_t m = begin; m < end; ++m) {
       for (int64_t h = 0; h < s.rotated(); ++h) {
@@ -117,7 +117,7 @@ void QkNormRotaryForward(const KernelCall& call) {
   const float eps = call.scalars[0];
   ZEROPLAN_CHECK(eps > 0, "RMS norm without an epsilon");
   ThreadPool& pool = *call.context.pool;
-  pool.ParallelFor(s.M, kRowGrain, [&](int64_t begin, int64_t end, int worker) {
+  pool.ParallelFor(s.M, kRotaryRowGrain, [&](int64_t begin, int64_t end, int worker) {
     Scratch scratch(pool, worker);
     const float* w_2D = ReadBlock(Arg(call, 1), 0, 2 * s.D, scratch.Floats(2 * s.D));
     float *x_buffer = scratch.Floats(s.D), *y_buffer = scratch.Floats(s.D);

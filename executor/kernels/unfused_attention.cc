@@ -25,8 +25,8 @@ using simd::VecF;
 constexpr int64_t kPack = kPackFloats / 4;
 
 // Head h of the queries of sequence b; all in elements.
-struct Head {
-  Head(const AttentionDims& dims, int64_t b, int64_t h)
+struct UnfusedHead {
+  UnfusedHead(const AttentionDims& dims, int64_t b, int64_t h)
       : T(dims.T),
         D(dims.D),
         stride(dims.QkvRow()),
@@ -89,14 +89,15 @@ void SoftmaxBackwardRow(const float* p, float* dp, int64_t n) {
 }
 
 // A row of fp32 to row q of an argument [.., T, T], zeros behind it.
-void WriteProbsRow(const KernelArg& arg, const Head& head, int64_t q, const float* row, int64_t n) {
+void WriteProbsRow(const KernelArg& arg, const UnfusedHead& head, int64_t q, const float* row,
+                   int64_t n) {
   Narrow(arg.dtype, row, n, ElementAt(arg, head.ProbsAt(q, 0)));
   std::memset(ElementAt(arg, head.ProbsAt(q, n)), 0,
               static_cast<size_t>(head.T - n) * DtypeBytes(arg.dtype));
 }
 
-void ForwardTile(const KernelCall& call, const Head& head, const VisibleKeys& visible, int64_t q0,
-                 Scratch scratch) {
+void ForwardTile(const KernelCall& call, const UnfusedHead& head, const VisibleKeys& visible,
+                 int64_t q0, Scratch scratch) {
   const KernelArg &qkv_BTN = Arg(call, 0), &out_BTHD = Arg(call, 1), &probs_BHTT = Arg(call, 2);
   const int64_t rows = std::min(kQueryTile, head.T - q0), K = q0 + rows, D = head.D;
   const int64_t stride = head.stride;
@@ -129,7 +130,7 @@ void ForwardTile(const KernelCall& call, const Head& head, const VisibleKeys& vi
 }
 
 // dprobs and the gradient of the queries [q0, q0 + rows).
-void BackwardQueries(const KernelCall& call, const Head& head, int64_t q0, Scratch scratch) {
+void BackwardQueries(const KernelCall& call, const UnfusedHead& head, int64_t q0, Scratch scratch) {
   const KernelArg &dout_BTHD = Arg(call, 0), &qkv_BTN = Arg(call, 1), &probs_BHTT = Arg(call, 2);
   const KernelArg &dqkv_BTN = Arg(call, 3), &dprobs_BHTT = Arg(call, 4);
   const int64_t rows = std::min(kQueryTile, head.T - q0), K = q0 + rows, D = head.D;
@@ -177,7 +178,7 @@ void BackwardKeys(const KernelCall& call, const AttentionDims& dims, int64_t b, 
   ZeroFloats(dk_SD, keys * D);
   ZeroFloats(dv_SD, keys * D);
   for (int64_t r = 0; r < dims.Sharing(); ++r) {
-    const Head head(dims, b, g * dims.Sharing() + r);
+    const UnfusedHead head(dims, b, g * dims.Sharing() + r);
     for (int64_t q0 = k0; q0 < T; q0 += kQueryTile) {
       const int64_t rows = std::min(kQueryTile, T - q0);
       const auto tile_QS = [&](const KernelArg& arg) {
@@ -191,7 +192,7 @@ void BackwardKeys(const KernelCall& call, const AttentionDims& dims, int64_t b, 
       TileGemm(keys, D, rows, 1.0f, Transpose(tile_QS(dprobs_BHTT)), q_QD, dk_SD, D, pack, kPack);
     }
   }
-  const Head first(dims, b, g * dims.Sharing());
+  const UnfusedHead first(dims, b, g * dims.Sharing());
   WriteHeadRows(dqkv_BTN, first.KeyAt(k0), stride, keys, D, dk_SD);
   WriteHeadRows(dqkv_BTN, first.ValueAt(k0), stride, keys, D, dv_SD);
 }
@@ -214,14 +215,14 @@ void ForEachTile(const KernelCall& call, const AttentionDims& dims, int64_t head
 void UnfusedAttentionForward(const KernelCall& call) {
   const AttentionDims dims = AttentionDimsOf(call);
   ForEachTile(call, dims, dims.H, [&](int64_t b, int64_t h, int64_t q0, Scratch scratch) {
-    ForwardTile(call, Head(dims, b, h), VisibleKeys(Arg(call, 4), b, dims.T), q0, scratch);
+    ForwardTile(call, UnfusedHead(dims, b, h), VisibleKeys(Arg(call, 4), b, dims.T), q0, scratch);
   });
 }
 
 void UnfusedAttentionBackward(const KernelCall& call) {
   const AttentionDims dims = AttentionDimsOf(call);
   ForEachTile(call, dims, dims.H, [&](int64_t b, int64_t h, int64_t q0, Scratch scratch) {
-    BackwardQueries(call, Head(dims, b, h), q0, scratch);
+    BackwardQueries(call, UnfusedHead(dims, b, h), q0, scratch);
   });
   ForEachTile(call, dims, dims.G, [&](int64_t b, int64_t g, int64_t k0, Scratch scratch) {
     BackwardKeys(call, dims, b, g, k0, scratch);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/split_master.h"
+#include "executor/kernels/cpu_levels.h"
 #include "tests/executor/kernels/kernel_harness.h"
 
 namespace zeroplan::kernel_test {
@@ -33,13 +34,22 @@ std::vector<uint16_t> AllPatterns() {
   return all;
 }
 
+// fn(kernels, dtype) at each level of instruction sets here.
+template <typename Fn>
+void AtEachLevel(Fn&& fn) {
+  for (const CpuLevel level : CpuLevelsHere()) {
+    CAPTURE(CpuLevelName(level));
+    for (const Dtype dtype : {Dtype::kBF16, Dtype::kF16}) fn(*CpuKernelsOf(level), dtype);
+  }
+}
+
 TEST_CASE("every 16-bit pattern widens exactly and narrows back to itself") {
-  for (Dtype dtype : {Dtype::kBF16, Dtype::kF16}) {
+  AtEachLevel([](const CpuKernelSet& kernels, Dtype dtype) {
     const std::vector<uint16_t> patterns = AllPatterns();
     std::vector<float> wide(patterns.size());
     std::vector<uint16_t> back(patterns.size());
-    Widen(dtype, patterns.data(), 0x10000, wide.data());
-    Narrow(dtype, wide.data(), 0x10000, back.data());
+    kernels.widen(dtype, patterns.data(), 0x10000, wide.data());
+    kernels.narrow(dtype, wide.data(), 0x10000, back.data());
     for (size_t i = 0; i < patterns.size(); ++i) {
       const double want = Decode(dtype, patterns[i]);
       if (std::isnan(want)) {
@@ -51,13 +61,13 @@ TEST_CASE("every 16-bit pattern widens exactly and narrows back to itself") {
       REQUIRE(std::signbit(wide[i]) == std::signbit(want));
       REQUIRE(back[i] == patterns[i]);
     }
-  }
+  });
 }
 
 // Every border between two neighbours: the middle goes to the even one, a hair beside it to the
 // nearer.
 TEST_CASE("narrowing rounds to nearest, ties to even") {
-  for (Dtype dtype : {Dtype::kBF16, Dtype::kF16}) {
+  AtEachLevel([](const CpuKernelSet& kernels, Dtype dtype) {
     const uint16_t infinity = dtype == Dtype::kBF16 ? 0x7f80 : 0x7c00;
     for (uint16_t low = 0; low < infinity; ++low) {
       const double a = Decode(dtype, low);
@@ -69,26 +79,26 @@ TEST_CASE("narrowing rounds to nearest, ties to even") {
       const float inputs[3] = {std::nextafter(middle, 0.0f), middle,
                                std::nextafter(middle, INFINITY)};
       uint16_t got[3];
-      Narrow(dtype, inputs, 3, got);
+      kernels.narrow(dtype, inputs, 3, got);
       const auto up = static_cast<uint16_t>(low + 1);
       REQUIRE(got[0] == low);
       REQUIRE(got[1] == (low % 2 == 0 ? low : up));
       REQUIRE(got[2] == up);
     }
-  }
+  });
 }
 
 TEST_CASE("what is too large becomes infinity, NaN stays NaN, zero keeps its sign") {
-  for (Dtype dtype : {Dtype::kBF16, Dtype::kF16}) {
+  AtEachLevel([](const CpuKernelSet& kernels, Dtype dtype) {
     const float inputs[5] = {3.4e38f, -3.4e38f, NAN, -0.0f, std::bit_cast<float>(0x7f800001u)};
     uint16_t got[5];
-    Narrow(dtype, inputs, 5, got);
+    kernels.narrow(dtype, inputs, 5, got);
     CHECK(Decode(dtype, got[0]) == INFINITY);
     CHECK(Decode(dtype, got[1]) == -INFINITY);
     CHECK(std::isnan(Decode(dtype, got[2])));
     CHECK(got[3] == 0x8000);
     CHECK(std::isnan(Decode(dtype, got[4])));
-  }
+  });
 }
 
 TEST_CASE("exp of the vector library") {

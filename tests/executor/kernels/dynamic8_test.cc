@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "core/base/error.h"
-#include "executor/kernels/adamw_update.h"
+#include "executor/kernels/cpu_levels.h"
 #include "tests/executor/kernels/kernel_harness.h"
 
 namespace zeroplan::kernel_test {
@@ -17,14 +17,6 @@ constexpr float kDynamicInfinity = std::numeric_limits<float>::infinity();
 constexpr float kDynamicNan = std::numeric_limits<float>::quiet_NaN();
 constexpr std::array kDynamicKinds = {Dtype::kDynamic8, Dtype::kUnsignedDynamic8};
 constexpr int64_t kDynamicBlock = kDynamic8Group * kDynamic8Groups;
-
-std::vector<AdamIsa> IsasHere() {
-  std::vector<AdamIsa> isas;
-  for (AdamIsa isa : {AdamIsa::kPortable, AdamIsa::kAvx2, AdamIsa::kAvx512}) {
-    if (AdamLoopsFor(isa) != nullptr) isas.push_back(isa);
-  }
-  return isas;
-}
 
 // bitsandbytes.functional.create_dynamic_map(signed) of version 0.50, which is sorted by value.
 TEST_CASE("dynamic8: the maps are bitsandbytes'") {
@@ -179,9 +171,9 @@ std::vector<std::vector<float>> OddAndUsualGroups(Rng& rng, bool has_sign) {
 
 TEST_CASE("dynamic8: every instruction set makes the definition's bytes, and reads them") {
   ZEROPLAN_TEST_RNG(rng);
-  for (const AdamIsa isa : IsasHere()) {
-    const AdamLoops& loops = *AdamLoopsFor(isa);
-    CAPTURE(static_cast<int>(isa));
+  for (const CpuLevel level : CpuLevelsHere()) {
+    const AdamLoops& loops = *CpuKernelsOf(level)->adam;
+    CAPTURE(CpuLevelName(level));
     for (const Dtype kind : kDynamicKinds) {
       CAPTURE(DtypeName(kind));
       const Dynamic8Map& map = Dynamic8MapOf(kind);

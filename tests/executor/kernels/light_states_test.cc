@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/base/split_master.h"
-#include "executor/kernels/adamw_update.h"
+#include "executor/kernels/cpu_levels.h"
 #include "executor/kernels/stochastic_rounding.h"
 #include "tests/executor/kernels/unit_fixture.h"
 
@@ -474,7 +474,8 @@ TEST_CASE("adamw: every instruction set has the same bits, and rounds as the def
     for (const Dtype grad : FloatDtypes()) {
       const States start = RandomStates(bench, kind, rng, grad, kN);
       const uint64_t key = rng.Word();
-      const auto run = [&](AdamIsa isa) {
+      const auto run = [&](CpuLevel level) {
+        const AdamLoops& loops = *CpuKernelsOf(level)->adam;
         States a = start;
         const AdamArrays arrays{grad,
                                 kind.master,
@@ -485,19 +486,17 @@ TEST_CASE("adamw: every instruction set has the same bits, and rounds as the def
                                 a.v.arg().data,
                                 a.param.arg().data};
         // A tail that no vector holds whole.
-        AdamLoopsFor(isa)->UpdateOf(kind.moments)(constants, arrays,
-                                                  {.first = kDynamic8Group,
-                                                   .n = kN - 3 * kDynamic8Group - 11,
-                                                   .element = 12,
-                                                   .key = key});
-        AdamLoopsFor(isa)->write_param(arrays, kN - 2 * kDynamic8Group, 2 * kDynamic8Group - 3);
+        loops.UpdateOf(kind.moments)(constants, arrays,
+                                     {.first = kDynamic8Group,
+                                      .n = kN - 3 * kDynamic8Group - 11,
+                                      .element = 12,
+                                      .key = key});
+        loops.write_param(arrays, kN - 2 * kDynamic8Group, 2 * kDynamic8Group - 3);
         return a;
       };
-      const States portable = run(AdamIsa::kPortable);
+      const States portable = run(CpuLevel::kBaseline);
       CHECK_FALSE(portable == start);
-      for (const AdamIsa isa : {AdamIsa::kAvx2, AdamIsa::kAvx512}) {
-        if (AdamLoopsFor(isa) != nullptr) CHECK(run(isa) == portable);
-      }
+      for (const CpuLevel level : CpuLevelsHere()) CHECK(run(level) == portable);
       if (!kind.by_chance() || kind.moments != Dtype::kF32) continue;
       // The words of the definition, on the same step with whole master weights.
       States whole = start;
@@ -512,8 +511,8 @@ TEST_CASE("adamw: every instruction set has the same bits, and rounds as the def
                               whole.m.arg().data,
                               whole.v.arg().data,
                               nullptr};
-      AdamLoopsFor(AdamIsa::kPortable)
-          ->f32(constants, arrays, {.first = 0, .n = kN, .element = 0, .key = key});
+      CpuKernelsOf(CpuLevel::kBaseline)
+          ->adam->f32(constants, arrays, {.first = 0, .n = kN, .element = 0, .key = key});
       for (int64_t i = kDynamic8Group; i < kN - 2 * kDynamic8Group - 11; ++i) {
         const auto x = static_cast<float>(whole.master[i]);
         const uint32_t random =

@@ -1,5 +1,5 @@
 // AdamW over every kind of states. One function has the update's arithmetic, in the roundings of
-// executor/kernels/adamw_update.inc; kinds differ in how they load and store. So the bits of a
+// executor/kernels/adamw_update.cc; kinds differ in how they load and store. So the bits of a
 // result are the CPU's, and depend neither on how a unit is cut into launches and vectors nor on
 // the kind that an element's other states are.
 #include "core/base/split_master.h"
