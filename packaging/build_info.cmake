@@ -31,10 +31,6 @@ if(ZEROPLAN_WITH_CUDNN)
   zeroplan_header_version(build_cudnn ${ZEROPLAN_CUDNN_INCLUDE}/cudnn_version.h
     CUDNN_MAJOR CUDNN_MINOR CUDNN_PATCHLEVEL)
 endif()
-set(build_native false)
-if(ZEROPLAN_NATIVE)
-  set(build_native true)
-endif()
 set(build_executor false)
 if(ZEROPLAN_EXECUTOR)
   set(build_executor true)
@@ -55,7 +51,6 @@ const BuildInfo& GetBuildInfo() {
       .date = "${date}",
       .changed = ${changed},
       .compiler = "@CMAKE_CXX_COMPILER_ID@ @CMAKE_CXX_COMPILER_VERSION@, @CMAKE_BUILD_TYPE@",
-      .native = @build_native@,
       .executor = @build_executor@,
       .cuda = "@build_cuda@",
       .nccl = "@build_nccl@",

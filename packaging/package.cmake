@@ -50,6 +50,5 @@ endif()
 
 set(CPACK_PROJECT_CONFIG_FILE ${CMAKE_SOURCE_DIR}/packaging/check_package.cmake)
 set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_SOURCE_DIR}/packaging/debian_layout.cmake)
-set(CPACK_ZEROPLAN_NATIVE ${ZEROPLAN_NATIVE})
 set(CPACK_ZEROPLAN_SOURCE_DIR ${CMAKE_SOURCE_DIR})
 include(CPack)

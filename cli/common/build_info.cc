@@ -32,10 +32,9 @@ std::string VersionText() {
   return fmt::format(
       "zeroplan {}\n"
       "commit    {}\n"
-      "built by  {}{}\n"
+      "built by  {}\n"
       "executor  {}",
-      kVersion, commit, build.compiler,
-      build.native ? ", for CPUs like the one it was built on" : "", ExecutorText(build));
+      kVersion, commit, build.compiler, ExecutorText(build));
 }
 
 }  // namespace zeroplan

@@ -12,7 +12,6 @@ struct BuildInfo {
   std::string_view date;               // the commit's day, "2026-11-23"
   bool changed;                        // the sources had uncommitted changes
   std::string_view compiler;           // "GNU 12.2.0, Release"
-  bool native;                         // compiled for CPUs like the build machine's
   bool executor;                       // this build includes zeroplan-executor
   std::string_view cuda, nccl, cudnn;  // versions of the headers
   std::string_view architectures;      // "80-real 90-real"
