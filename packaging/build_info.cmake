@@ -41,7 +41,7 @@ set(build_info_template ${CMAKE_BINARY_DIR}/generated/build_info.cc.in)
 set(build_info_source ${CMAKE_BINARY_DIR}/generated/build_info.cc)
 file(CONFIGURE OUTPUT ${build_info_template} @ONLY CONTENT [[
 // Written by packaging/build_info.cmake.
-#include "cli/common/build_info.h"
+#include "core/base/build_info.h"
 
 namespace zeroplan {
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/common/executor_commands.h"
+#include "core/base/build_info.h"
 #include "core/base/version.h"
 
 namespace zeroplan {

@@ -9,10 +9,10 @@
 #include <filesystem>
 #include <memory>
 
-#include "cli/common/build_info.h"
 #include "cli/common/commands.h"
 #include "cli/common/executor_commands.h"
 #include "cli/common/output.h"
+#include "core/base/build_info.h"
 #include "core/base/error.h"
 #include "core/base/strings.h"
 #include "core/base/version.h"

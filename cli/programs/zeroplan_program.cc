@@ -14,10 +14,10 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/common/build_info.h"
 #include "cli/common/commands.h"
 #include "cli/common/executor_commands.h"
 #include "cli/programs/app.h"
+#include "core/base/build_info.h"
 #include "core/base/error.h"
 #include "core/base/units.h"
 #include "machine/host_state.h"

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include "core/base/build_info.h"
 #include "core/base/error.h"
 #include "core/base/version.h"
 #include "core/families/load_model.h"
@@ -149,6 +150,21 @@ Json ClaimJson(const AdviceLine& line, const Claim& claim, const Plan& plan) {
           {"holds", std::move(holds)},         {"gap", claim.gap}};
 }
 
+// The build that made the plan; null where it does not know a version.
+Json BuildJson() {
+  const BuildInfo& build = GetBuildInfo();
+  const auto known = [](std::string_view text) {
+    return text.empty() ? Json(nullptr) : Json(text);
+  };
+  return {{"commit", known(build.commit)},
+          {"changed", build.changed},
+          {"compiler", build.compiler},
+          {"cuda", known(build.cuda)},
+          {"nccl", known(build.nccl)},
+          {"cudnn", known(build.cudnn)},
+          {"architectures", known(build.architectures)}};
+}
+
 Json PlanJson(const Plan& plan, std::string_view deepspeed_config, uint64_t fingerprint) {
   return {{"schema", "zeroplan.plan/1"},
           {"zeroplan", kVersion},
@@ -232,7 +248,8 @@ std::string WritePlanReport(const Plan& plan, const PlanReport& report) {
   }
   Json more = {{"gap", report.gap},           {"stages", StagesJson(plan, report)},
                {"claims", std::move(claims)}, {"assumed", report.assumed},
-               {"notes", report.notes},       {"training", RunJson(report.goal, plan.choice)}};
+               {"notes", report.notes},       {"training", RunJson(report.goal, plan.choice)},
+               {"build", BuildJson()}};
   if (!plan.runtime->facts().has_recipe) more["choice"] = ChoiceJson(plan.setup);
   if (report.goal.data) more["data"] = DataJson(report.goal, plan.setup.batch);
   if (report.goal.tokens) more["run"] = RunJson(report.goal, plan.choice);
