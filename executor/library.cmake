@@ -23,6 +23,9 @@ if(ZEROPLAN_WITH_CUDA)
   string(REPLACE ";" "," architectures "${CMAKE_CUDA_ARCHITECTURES}")
   set_source_files_properties(executor/measure/cuda/query_libraries.cc PROPERTIES
     COMPILE_DEFINITIONS "ZEROPLAN_CUDA_ARCHITECTURES=\"${architectures}\"")
+  if(ZEROPLAN_RELEASE)
+    set(cuda_folders "")  # this machine's, which another may have for something else
+  endif()
   list(JOIN cuda_folders ":" cuda_folders)
   set_source_files_properties(executor/device/cuda/cuda_libraries.cc PROPERTIES
     COMPILE_DEFINITIONS "ZEROPLAN_CUDA_FOLDERS=\"${cuda_folders}\"")

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <string_view>
 
+#include "core/base/shell_process.h"
 #include "core/base/strings.h"
 
 namespace zeroplan {
@@ -36,10 +37,16 @@ std::string InstallAdvice(CudaLibrary library, int runtime) {
     }
     return fmt::format("'nvidia-cudnn-cu{}<10'", cuda);
   };
-  return fmt::format("pip install {}, or name its folder in LD_LIBRARY_PATH", package());
+  return PipInstall(package()) + ", or name its folder in LD_LIBRARY_PATH";
 }
 
-std::optional<CudaLack> FindCudaLack(const LibraryFacts& facts, int gpus) {
+std::optional<CudaLack> FindCudaLack(const LibraryFacts& facts, int gpus, bool shown) {
+  if (facts.driver == 0 && shown) {
+    return CudaLack{
+        "the NVIDIA driver's library for CUDA, libcuda.so.1, does not answer",
+        "in a container set NVIDIA_DRIVER_CAPABILITIES=compute,utility; on Debian: sudo "
+        "apt-get install libcuda1"};
+  }
   if (facts.driver == 0) {
     return CudaLack{"there is no NVIDIA driver", "install NVIDIA's driver, then nvidia-smi"};
   }
@@ -59,7 +66,8 @@ std::optional<CudaLack> FindCudaLack(const LibraryFacts& facts, int gpus) {
     return CudaLack{facts.why_no_cublaslt, InstallAdvice(CudaLibrary::kCublasLt, facts.runtime)};
   }
   if (gpus > 1 && facts.nccl == 0) {
-    return CudaLack{facts.why_no_nccl, InstallAdvice(CudaLibrary::kNccl, facts.runtime)};
+    return CudaLack{"several GPUs need NCCL: " + facts.why_no_nccl,
+                    InstallAdvice(CudaLibrary::kNccl, facts.runtime) + ", or use ⟦gpus⟧ 1"};
   }
   return std::nullopt;
 }

@@ -39,12 +39,12 @@ struct LibraryFacts {
 enum class CudaLibrary : uint8_t { kCublasLt, kNccl, kCudnn };
 std::string InstallAdvice(CudaLibrary library, int runtime);
 
-// The first thing that training on `gpus` GPUs lacks, and what gets it. Nothing if all is there.
-// REQUIRES: facts.cuda.
+// The first thing that work on `gpus` GPUs lacks, and what gets it. Nothing if all is there.
+// `shown`: the driver's management library lists GPUs. REQUIRES: facts.cuda.
 struct CudaLack {
   std::string fact, fix;
 };
-std::optional<CudaLack> FindCudaLack(const LibraryFacts& facts, int gpus);
+std::optional<CudaLack> FindCudaLack(const LibraryFacts& facts, int gpus, bool shown);
 
 // The result of page-locking memory on trial; all of it is freed again.
 struct PinnedFacts {

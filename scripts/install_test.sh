@@ -253,10 +253,10 @@ assert plan.choice' || fail "$1: the Python module"
 }
 
 # pip install of the sources in $root, into an environment of its own. What is compiled for it already is
-# taken as it is; pip compiles the module. Its tools come from PyPI, as pip is set up here.
+# taken as it is. Its tools come from PyPI, as pip is set up here.
 test_pip() {
   say "$1: pip install"
-  install_packages python3-venv python3-dev ca-certificates
+  install_packages python3-venv ca-certificates
   local settings=()
   pip_settings
   inside "${settings[@]}" sh -euc 'python3 -m venv /opt/zeroplan
@@ -277,6 +277,8 @@ test_source() {
   git ls-files -z | tar --null -T - -cf - | tar -C "$root/src" -xf -
   commit=$(git -c safe.directory="$source_dir" log -1 --format=%h)
   date=$(git -c safe.directory="$source_dir" log -1 --format=%cs)
+  inside apt-get update -qq
+  install_packages python3-dev
   inside sh -euc "cd /src; scripts/setup.sh package
     cmake --preset package -DZEROPLAN_COMMIT=$commit \
       -DZEROPLAN_COMMIT_DATE=$date > configured

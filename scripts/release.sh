@@ -29,8 +29,7 @@ while [ $# -gt 0 ]; do
 done
 say() { echo "zeroplan: $*" >&2; }
 
-mkdir -p "$out" build/deps
-out=$(realpath "$out")
+mkdir -p build/deps
 static=$PWD/build/deps/static
 tools=$PWD/build/deps/release_tools
 
@@ -72,7 +71,6 @@ static_libraries() {
 
 # Gloo is left out: it brings libraries of InfiniBand along, of which NCCL wants the machine's own.
 build_programs() {
-  scripts/setup.sh package
   cmake --preset package -B build/dist -DZEROPLAN_RELEASE=ON -DCMAKE_PREFIX_PATH="$static" -DZEROPLAN_PYTHON=ON \
     -DZEROPLAN_GLOO=OFF -DZEROPLAN_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES="$architectures" |
     sed -n 's/^-- \(zeroplan: \)/\1/p' >&2
@@ -88,13 +86,16 @@ licences() {
     libzstd-dev libxxhash-dev; do
     cp -L "/usr/share/doc/$package/copyright" "$folder/${package%-dev}"
   done
-  cp build/deps/cudnn_frontend_pkg/*.dist-info/licenses/LICENSE* "$folder/cudnn-frontend"
+  # Where the system has cuDNN's frontend, its licence is that of packaging/copyright alone.
+  for package in build/deps/cudnn_frontend_pkg/*.dist-info/licenses/LICENSE*; do
+    [ ! -e "$package" ] || cp "$package" "$folder/cudnn-frontend"
+  done
 }
 
 # The wheels of the build $1 in the folder $2.
 make_wheels() {
   rm -rf "$2"
-  local source wheel=("$tools/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation
+  local wheel=("$tools/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation
     --wheel-dir "$2" --config-settings=cmake.define.ZEROPLAN_PREBUILT="$1")
   PATH=$tools/bin:$PATH "${wheel[@]}" --config-settings=build-dir="$2/build" \
     --config-settings=install.components=python .
@@ -104,10 +105,16 @@ make_wheels() {
 
 python_tools
 [ -z "$tools_alone" ] || exit 0
+mkdir -p "$out"
+out=$(realpath "$out")
 if [ -n "$given" ]; then
   make_wheels "$given" "$out/wheels"
   exit
 fi
+for tool in dpkg-source dpkg-shlibdeps file; do
+  command -v "$tool" > /dev/null || { say "there is no $tool: apt-get install dpkg-dev file"; exit 2; }
+done
+scripts/setup.sh package
 static_libraries
 build_programs
 licences

@@ -2,6 +2,8 @@
 
 #include <filesystem>
 
+#include "core/base/shell_process.h"
+
 namespace zeroplan {
 
 namespace fs = std::filesystem;
@@ -29,7 +31,8 @@ bool HasExecutor() {
 
 std::string ExecutorAdvice() {
 #ifdef ZEROPLAN_RELEASE
-  return "pip install 'zeroplan[train]' (where the wheels are files, with --find-links FOLDER)";
+  return PipInstall("'zeroplan[train]'") +
+         " (where the wheels are files, with --find-links FOLDER)";
 #else
   return "build it (scripts/build.sh release zeroplan_executor_program), or copy it from where "
          "zeroplan was built";

@@ -1,6 +1,7 @@
 // The commands that need the executor. They are in a program of their own, zeroplan-executor, so
-// that planning does not load the libraries of training (cuBLASLt and NCCL: 200 MB). `zeroplan`
-// knows their names, and execs that program when one of them is called.
+// that who plans installs a tenth of the bytes. `zeroplan` knows their names, and execs that
+// program when one of them is called. A build without the executor has no reader of data either:
+// `data`.
 #pragma once
 
 #include <cstdint>

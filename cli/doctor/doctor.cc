@@ -68,6 +68,11 @@ std::string Impossible(const DoctorCommand& command, const MachineFacts& facts) 
                        command.gpus ? "--gpus " + command.gpus.text : "--backend cuda",
                        ready.why_not_cuda);
   }
+  const LibraryFacts& libraries = facts.executor.libraries;
+  if (command.gpus && *command.gpus > 1 && *command.gpus <= libraries.gpus && libraries.nccl == 0) {
+    return fmt::format("--gpus: {} need NCCL: {}; {}", *command.gpus, libraries.why_no_nccl,
+                       InstallAdvice(CudaLibrary::kNccl, libraries.runtime));
+  }
   if (command.gpus && *command.gpus > ready.gpus) {
     return fmt::format("--gpus: {} is more than the {} GPU{} that CUDA can use here", *command.gpus,
                        ready.gpus, ready.gpus == 1 ? "" : "s");

@@ -50,10 +50,10 @@ std::string WhyExecutorFails(const ExecutorFacts& executor) {
   return "";
 }
 
-std::string CudaFix(const LibraryFacts& libraries) {
+std::string CudaFix(const LibraryFacts& libraries, bool shown) {
   switch (libraries.failure) {
     case kInsufficientDriver:
-      if (const auto lack = FindCudaLack(libraries, 1)) return lack->fix;
+      if (const auto lack = FindCudaLack(libraries, 1, shown)) return lack->fix;
       return fmt::format("a driver for CUDA {} or newer", CudaVersionText(libraries.runtime));
     case kNoDevice:
       return "nvidia-smi -L names the GPUs that the driver has; CUDA_VISIBLE_DEVICES may hide them";
@@ -67,15 +67,16 @@ std::string CudaFix(const LibraryFacts& libraries) {
   }
 }
 
-std::string WhyNoGpu(const LibraryFacts& libraries) {
+std::string WhyNoGpu(const LibraryFacts& libraries, bool shown) {
   // CUDA itself speaks of a driver that is too old.
-  if (libraries.driver == 0) return "there is no NVIDIA driver";
+  if (libraries.driver == 0) return FindCudaLack(libraries, 1, shown)->fact;
   return libraries.why.empty() ? "CUDA sees no GPU" : "CUDA says: " + libraries.why;
 }
 
 Finding CudaFinding(const MachineFacts& facts) {
   const LibraryFacts& libraries = facts.executor.libraries;
-  const bool has_gpus = !facts.gpus.gpus.empty() || facts.host.nvidia_devices > 0;
+  const bool shown = !facts.gpus.gpus.empty();
+  const bool has_gpus = shown || facts.host.nvidia_devices > 0;
   if (!libraries.cuda) {
     if (!has_gpus) return {"cuda", CheckState::kOk, "not in this build; no GPU here needs it"};
     return {"cuda", CheckState::kMissing, "not in this build",
@@ -98,13 +99,13 @@ Finding CudaFinding(const MachineFacts& facts) {
   if (!has_gpus && libraries.driver == 0) {
     return {"cuda", CheckState::kOk, built + "; no GPU here uses it"};
   }
-  std::string fact = fmt::format("{}, but {}", built, WhyNoGpu(libraries));
+  std::string fact = fmt::format("{}, but {}", built, WhyNoGpu(libraries, shown));
   if (libraries.driver != 0) {
     fact += fmt::format(" (error {}; the driver takes up to CUDA {})", libraries.failure,
                         CudaVersionText(libraries.driver));
   }
   return {"cuda", CheckState::kMissing, fact, "training runs on the CPU backend alone",
-          CudaFix(libraries)};
+          CudaFix(libraries, shown)};
 }
 
 Finding NcclFinding(const LibraryFacts& libraries) {
@@ -174,7 +175,7 @@ Readiness ReadinessOf(const MachineFacts& facts) {
   if (!libraries.cuda) {
     ready.why_not_cuda = "this build has no CUDA executor";
   } else if (libraries.gpus == 0) {
-    ready.why_not_cuda = WhyNoGpu(libraries);
+    ready.why_not_cuda = WhyNoGpu(libraries, !facts.gpus.gpus.empty());
   } else if (libraries.cublaslt == 0) {
     ready.why_not_cuda = libraries.why_no_cublaslt;
   } else {
@@ -199,7 +200,7 @@ std::vector<Finding> ExecutorFindings(const MachineFacts& facts) {
   if (executor.state != State::kAnswers) {
     const bool absent = executor.state == State::kAbsent;
     return {{"executor", CheckState::kMissing, WhyExecutorFails(executor),
-             "train, generate, data, checkpoint and hw measure cannot run; planning can",
+             "train, generate, merge, checkpoint and hw measure cannot run; planning can",
              absent ? ExecutorAdvice()
                     : fmt::format("ldd {} names libraries that are not found (LD_LIBRARY_PATH, or "
                                   "install them)",

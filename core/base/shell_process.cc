@@ -38,6 +38,16 @@ std::string FindProgram(const std::string& word) {
   return "";
 }
 
+std::string PipInstall(const std::string& packages) {
+  namespace fs = std::filesystem;
+  std::error_code unknown;
+  const fs::path folder = fs::read_symlink("/proc/self/exe", unknown).parent_path();
+  const bool environment = fs::exists(folder / "python3", unknown) &&
+                           fs::exists(folder.parent_path() / "pyvenv.cfg", unknown);
+  return environment ? fmt::format("{} -m pip install {}", (folder / "python3").string(), packages)
+                     : "pip install " + packages;
+}
+
 void StdioPipes::Become() const {
   dup2(their_in.get(), STDIN_FILENO);
   dup2(their_out.get(), STDOUT_FILENO);

@@ -17,6 +17,10 @@ std::vector<char*> ArgvOf(std::vector<std::string>& words);
 // absolute path; "" if there is none.
 std::string FindProgram(const std::string& word);
 
+// The command that installs those packages of Python where this program looks for them: pip of the
+// environment that holds this program, else the pip on the PATH.
+std::string PipInstall(const std::string& packages);
+
 // The ends of a process's stdin, stdout and stderr. All close on exec.
 struct StdioPipes {
   UniqueFd in;  // a socket, so that a write to a process that is gone raises no signal

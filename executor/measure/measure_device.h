@@ -40,8 +40,8 @@ int VisibleGpus();
 // throws.
 LibraryFacts QueryLibraries();
 
-// Throws Error(kRuntime) that names the first thing that training on `gpus` GPUs lacks, a driver or
-// a library, and the command that gets it. Starts no driver: call it before processes fork. Only
+// Throws Error(kRuntime) that names the first thing that work on `gpus` GPUs lacks, a driver or a
+// library, and the command that gets it. Starts no driver: call it before processes fork. Only
 // in builds with CUDA.
 void RequireCuda(int gpus);
 

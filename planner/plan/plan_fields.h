@@ -75,8 +75,8 @@ inline constexpr const char* kInterruptionKeys[] = {
     "whole_save_seconds", "restart_seconds", "lost_share",           "expected_seconds",
     "expected_gpu_hours", "expected_price",  "notice_needs_seconds", "fits_notice"};
 // Top-level keys that `plan --format json` adds and a plan file lacks.
-inline constexpr const char* kPlanReportKeys[] = {"gap",    "stages",   "claims",     "assumed",
-                                                  "notes",  "run",      "checkpoint", "data",
-                                                  "choice", "training", "build"};
+inline constexpr const char* kPlanReportKeys[] = {"gap",    "stages",  "claims",     "assumed",
+                                                  "notes",  "run",     "checkpoint", "data",
+                                                  "choice", "training"};
 
 }  // namespace zeroplan

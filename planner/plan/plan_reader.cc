@@ -267,6 +267,7 @@ PlanFile ReadPlan(std::string_view text, std::string_view source) {
     plan.interruption_rate = interrupted.Number(kInterruptionKeys[0], 1e-300, 3600) / 3600;
     interrupted.Finish();
   }
+  root.Node("build");  // for people
   // Other programs read the keys that WritePlanReport adds.
   for (const char* key : kPlanReportKeys) root.Node(key);
   root.Node("$schema");  // for editors

@@ -168,6 +168,7 @@ Json BuildJson() {
 Json PlanJson(const Plan& plan, std::string_view deepspeed_config, uint64_t fingerprint) {
   return {{"schema", "zeroplan.plan/1"},
           {"zeroplan", kVersion},
+          {"build", BuildJson()},
           {"model", ModelJson(plan.model)},
           {"seq_len", plan.setup.batch.seq_len},
           {"cluster", FieldsJson(plan.cluster)},
@@ -190,6 +191,7 @@ Json RuntimePlanJson(const Plan& plan, const PlanReport& report) {
   predicted.update(StepFiguresJson(plan.choice));
   Json json = {{"schema", "zeroplan.plan/1"},
                {"zeroplan", kVersion},
+               {"build", BuildJson()},
                {"runtime", plan.runtime->version()},
                {"compiled", CompiledJson(plan.recipe.compile)},
                {"recipe", RecipeJson(plan.recipe)},
@@ -248,8 +250,7 @@ std::string WritePlanReport(const Plan& plan, const PlanReport& report) {
   }
   Json more = {{"gap", report.gap},           {"stages", StagesJson(plan, report)},
                {"claims", std::move(claims)}, {"assumed", report.assumed},
-               {"notes", report.notes},       {"training", RunJson(report.goal, plan.choice)},
-               {"build", BuildJson()}};
+               {"notes", report.notes},       {"training", RunJson(report.goal, plan.choice)}};
   if (!plan.runtime->facts().has_recipe) more["choice"] = ChoiceJson(plan.setup);
   if (report.goal.data) more["data"] = DataJson(report.goal, plan.setup.batch);
   if (report.goal.tokens) more["run"] = RunJson(report.goal, plan.choice);

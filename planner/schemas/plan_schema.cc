@@ -171,6 +171,7 @@ std::string PlanSchema() {
   AddKey(root, "$schema", Text(), false);
   AddKey(root, "schema", {{"const", "zeroplan.plan/1"}}, true);
   AddKey(root, "zeroplan", Text(), true);
+  AddKey(root, "build", {{"type", "object"}}, false);
   AddKey(root, "model", ModelObject(), true);
   AddKey(root, "seq_len", Whole(1), true);
   AddKey(root, "cluster", FieldsOf<Cluster>(), true);

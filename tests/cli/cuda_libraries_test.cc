@@ -47,19 +47,25 @@ TEST_CASE("CUDA's libraries are found in the packages of the environment, and wh
   fs::copy_file(BinaryPath("zeroplan-executor"), program);
   const std::string quiet = "env -u LD_LIBRARY_PATH";
   CHECK(Libraries(program, quiet).at("nccl") != kFakeVersion);
-
   WritePython(bin / "python3", packages.parent_path().parent_path().parent_path());
   CHECK(Libraries(program, quiet).at("nccl") == kFakeVersion);
-  // One that is too old for what the executor calls is reported, and no error of the report.
-  CHECK(Libraries(program, quiet).at("why_no_nccl") == "");
 
-  // The folder that the user names comes first.
-  const std::string empty = dir.path() + "/named";
-  fs::create_directories(empty);
-  std::ofstream(empty + "/libnccl.so.2") << "not a library";
-  CHECK(Libraries(program, "env LD_LIBRARY_PATH=" + empty).at("nccl") == kFakeVersion);
+  // The folder that the user names comes first; one that is too old, or none, is passed over.
+  const std::string named = dir.path() + "/named";
+  fs::create_directories(named);
+  std::ofstream(named + "/libnccl.so.2") << "not a library";
+  CHECK(Libraries(program, "env LD_LIBRARY_PATH=" + named).at("nccl") == kFakeVersion);
+  CHECK(Libraries(program, "env LD_LIBRARY_PATH=" + BinaryPath("old_nccl")).at("nccl") ==
+        kFakeVersion);
   fs::remove(bin / "python3");
   CHECK(Libraries(program, "env LD_LIBRARY_PATH=" + packages.string()).at("nccl") == kFakeVersion);
+
+  // The working folder is no place for libraries, whatever PYTHONPATH has.
+  fs::create_symlink("/usr/bin/python3", bin / "python3");
+  if (!fs::exists("/usr/bin/python3")) return;
+  const std::string inside =
+      "cd " + dir.path() + "/site-packages && env -u LD_LIBRARY_PATH PYTHONPATH=:";
+  CHECK(Libraries(program, inside).at("nccl") != kFakeVersion);
 }
 
 }  // namespace

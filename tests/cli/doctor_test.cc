@@ -321,6 +321,8 @@ TEST_CASE("doctor: what the executor says of CUDA's libraries") {
   CHECK(Has(Saying(bare).Run(one).Check("nccl").at("fix"), "pip install nvidia-nccl-cu13"));
   CHECK(Saying(bare).Run(one, "--gpus 1").exit_code == 0);
   CHECK(Saying(bare).Run(one, "--gpus 2").exit_code == 4);
+  CHECK(
+      Has(Saying(bare).Run(one, "--gpus 2").err, "--gpus: 2 need NCCL: there is no libnccl.so.2"));
 
   LibraryFacts hopper = SoundLibraries();
   hopper.architectures = "90-real";

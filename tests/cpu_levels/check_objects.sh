@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks that instructions of AVX run on no CPU without it: all that the kernels of v3 and v4 export is
-# their table, which is data that no code initialises, and no other object of zeroplan has such an instruction.
+# their table, which is data that no code initialises, and no other object of its libraries has such an instruction.
 # Usage: check_objects.sh BUILD NM OBJDUMP
 set -euo pipefail
 cd "$1"
@@ -18,7 +18,9 @@ for level in v3 v4; do
 done
 
 # An instruction of AVX begins with v and has a vector register.
-for library in $(find . -maxdepth 1 -name 'libzeroplan_*.a'); do
+libraries=(libzeroplan_*.a)
+[ -e "${libraries[0]}" ] || fail "there is no library in $PWD"
+for library in "${libraries[@]}"; do
   "$objdump" -d --no-show-raw-insn "$library" | awk -v library="$library" '
     /^[^ ]+:     file format/ { object = $1 }
     object ~ /^zeroplan_kernels_v[34]\.o:/ { next }

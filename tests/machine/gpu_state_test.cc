@@ -17,11 +17,12 @@ TEST_CASE("the first thing that CUDA lacks is named with what gets it") {
   LibraryFacts facts;
   facts.cuda = true;
   facts.runtime = 13000;
-  const auto lack = [&](int gpus) {
-    const auto found = FindCudaLack(facts, gpus);
+  const auto lack = [&](int gpus, bool shown = false) {
+    const auto found = FindCudaLack(facts, gpus, shown);
     return found ? found->fact + "; " + found->fix : "";
   };
   CHECK(lack(1) == "there is no NVIDIA driver; install NVIDIA's driver, then nvidia-smi");
+  CHECK(lack(1, true).find("NVIDIA_DRIVER_CAPABILITIES=compute,utility") != std::string::npos);
   facts.driver = 12080;
   CHECK(lack(1) ==
         "the NVIDIA driver is too old: it takes CUDA up to 12.8, this zeroplan needs 13.0; install "
@@ -35,8 +36,8 @@ TEST_CASE("the first thing that CUDA lacks is named with what gets it") {
   facts.cublaslt = 130100;
   CHECK(lack(1) == "");  // one GPU needs no NCCL
   CHECK(lack(2) ==
-        "there is no libnccl.so.2; pip install nvidia-nccl-cu13, or name its folder in "
-        "LD_LIBRARY_PATH");
+        "several GPUs need NCCL: there is no libnccl.so.2; pip install nvidia-nccl-cu13, or name "
+        "its folder in LD_LIBRARY_PATH, or use ⟦gpus⟧ 1");
   facts.nccl = 22809;
   CHECK(lack(8) == "");
   // A newer minor version of the toolkit runs on each driver of its major one.

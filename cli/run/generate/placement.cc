@@ -115,6 +115,7 @@ void AddPlacementOptions(Command& command, PlacementOptions& options) {
 Placement ResolvePlacement(const PlacementOptions& options, const ModelSpec& model) {
   Placement place;
   place.backend = ChooseBackend(options.backend, "takes longer");
+  RequireBackend(place.backend, 1);
   RefuseOnCpu(place.backend, "--gpu-memory", options.cluster.gpu_memory.text);
   RefuseOnCpu(place.backend, "--gpu-reserve", options.cluster.gpu_reserve.text);
   place.host = AvailableHostMemory(options.cluster.host_reserve);

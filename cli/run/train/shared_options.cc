@@ -33,11 +33,13 @@ Backend ChooseBackend(const Given<BackendChoice>& choice, std::string_view cpu_d
     case BackendChoice::kFound:
       break;
   }
-  if (!BuiltWithCuda() || QueryGpus().empty()) return Backend::kCpu;
+  return BuiltWithCuda() && !QueryGpus().empty() ? Backend::kCuda : Backend::kCpu;
+}
+
+void RequireBackend([[maybe_unused]] Backend backend, [[maybe_unused]] int ranks) {
 #ifdef ZEROPLAN_WITH_CUDA
-  RequireCuda(1);
+  if (backend == Backend::kCuda) RequireCuda(ranks);
 #endif
-  return Backend::kCuda;
 }
 
 void RefuseOnCpu(Backend backend, const char* option, const std::string& text) {

@@ -17,6 +17,9 @@ bool BuiltWithCuda();
 // machine. Throws Error(kUsage) for cuda in a build without it; `cpu_does` describes what cpu does
 // instead.
 Backend ChooseBackend(const Given<BackendChoice>& choice, std::string_view cpu_does);
+// Throws Error(kRuntime) if `ranks` ranks of it cannot run on this machine for the lack of a driver
+// or a library: names it, and the command that gets it.
+void RequireBackend(Backend backend, int ranks);
 
 // Throws Error(kUsage) if `option`, which is for GPUs only, was given (`text` is not empty) and
 // `backend` is the CPU.

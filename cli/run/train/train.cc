@@ -460,6 +460,7 @@ void RunTrain(const TrainCommand& command) {
   if (auto hosts = FindHosts(command, place)) {
     return LaunchOnHosts(std::move(*hosts), restarts.value_or(RestartOptions{}));
   }
+  RequireBackend(backend, place ? place->world_size : 1);
   std::optional<InterruptScope> interrupts;
   RunReport report;
   if (place) {
@@ -475,9 +476,7 @@ void RunTrain(const TrainCommand& command) {
     const int ranks = work.setup.batch.world_size;
     const bool rank_a_process = backend == Backend::kCuda && ranks > 1;
     if (rank_a_process || restarts) {
-#ifdef ZEROPLAN_WITH_CUDA
-      if (rank_a_process) RequireCuda(ranks);
-#endif
+      if (rank_a_process) RequireBackend(backend, ranks);
       // Their own resolving comes to the same; here mistakes are found before they start.
       ResolveTrainOptions(command, work);
       LaunchRanks(rank_a_process ? ranks : 1, restarts.value_or(RestartOptions{}));

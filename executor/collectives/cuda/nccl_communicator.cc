@@ -77,6 +77,7 @@ struct SetUpResult {
 template <typename Make>
 ncclComm_t SetUp(const ProcessGroup& group, int ranks, double limit_seconds, const char* call,
                  Make make) {
+  Nccl();  // throws here, and not on the thread
   int device = 0;
   ZEROPLAN_CUDA(cudaGetDevice(&device));
   const auto result = std::make_shared<SetUpResult>();

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <link.h>
 
 #include <algorithm>
 #include <array>
@@ -22,19 +23,6 @@ namespace fs = std::filesystem;
 using Folders = std::vector<fs::path>;
 
 constexpr int kCuda = CUDART_VERSION / 1000;  // its major version, which the names of files have
-
-// The file has the version of its ABI in its name.
-std::string FileOf(CudaLibrary library) {
-  switch (library) {
-    case CudaLibrary::kCublasLt:
-      return fmt::format("libcublasLt.so.{}", kCuda);
-    case CudaLibrary::kNccl:
-      return "libnccl.so.2";
-    case CudaLibrary::kCudnn:
-      break;
-  }
-  return "libcudnn.so.9";
-}
 
 const char* TitleOf(CudaLibrary library) {
   switch (library) {
@@ -57,12 +45,13 @@ Folders ListedFolders(const char* variable) {
   return folders;
 }
 
-// The packages of that Python.
+// The packages of that Python. It runs in the root folder, so that empty entries of PYTHONPATH name
+// that and not the working folder, whose files others may have written.
 Folders PackagesOf(const std::string& python) {
   Folders folders;
   if (python.empty() || python.find('\'') != std::string::npos) return folders;
-  const std::string command =
-      fmt::format("'{}' -c 'import sys; print(*sys.path, sep=\"\\n\")' 2> /dev/null", python);
+  const std::string command = fmt::format(
+      "cd / && '{}' -c 'import sys; print(*sys.path, sep=\"\\n\")' 2> /dev/null", python);
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "re"), pclose);
   std::string text;
   char buffer[4096];
@@ -72,7 +61,6 @@ Folders PackagesOf(const std::string& python) {
     text.append(buffer, count);
   }
   for (const std::string_view entry : Split(text, '\n')) {
-    // The first entry is the working folder, which is no place for libraries.
     if (!entry.starts_with('/')) continue;
     const Folders packages = PackageFolders(entry);
     folders.insert(folders.end(), packages.begin(), packages.end());
@@ -89,71 +77,109 @@ std::string PythonBesideProgram() {
 
 Folders OnThisMachine() {
   Folders folders = {"/usr/local/cuda/lib64"};
-  for (const std::string_view folder : Split(ZEROPLAN_CUDA_FOLDERS, ':'))
-    folders.emplace_back(folder);
+  for (const std::string_view folder : Split(ZEROPLAN_CUDA_FOLDERS, ':')) {
+    if (!folder.empty()) folders.emplace_back(folder);
+  }
   return folders;
 }
 
-// The first of them that opens; null if the file is in none. `failure`: why one that is there does
-// not open.
-void* OpenIn(const Folders& folders, const std::string& file, std::string& failure) {
+struct Wanted {
+  std::string file;
+  std::vector<const char*> functions{};  // one that lacks them is too old
+};
+
+Wanted WantedOf(CudaLibrary library) {
+  switch (library) {
+    case CudaLibrary::kCublasLt:
+#define ZEROPLAN_NAME(name) "cublasLt" #name,
+      return {fmt::format("libcublasLt.so.{}", kCuda), {ZEROPLAN_LT_FUNCTIONS(ZEROPLAN_NAME)}};
+#undef ZEROPLAN_NAME
+    case CudaLibrary::kNccl:
+#define ZEROPLAN_NAME(name) "nccl" #name,
+      return {"libnccl.so.2", {ZEROPLAN_NCCL_FUNCTIONS(ZEROPLAN_NAME)}};
+#undef ZEROPLAN_NAME
+    case CudaLibrary::kCudnn:
+      break;
+  }
+  return {"libcudnn.so.9", {"cudnnGetVersion"}};
+}
+
+// Opens the library of a path, or where the loader finds that name. Null if it does not open or is
+// too old; `failure` then has the reason for the first that is there.
+void* OpenAt(const std::string& path, const Wanted& wanted, std::string& failure) {
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  std::string why;
+  if (handle == nullptr) {
+    const char* said = dlerror();
+    why = said != nullptr ? said : "";
+    // The loader's words for a file that is nowhere.
+    if (why.starts_with(wanted.file + ": cannot open shared object file")) return nullptr;
+  } else {
+    for (const char* name : wanted.functions) {
+      if (dlsym(handle, name) != nullptr) continue;
+      const link_map* file = nullptr;
+      dlinfo(handle, RTLD_DI_LINKMAP, &file);
+      why = fmt::format("{} is too old: it has no {}", file != nullptr ? file->l_name : path, name);
+      dlclose(handle);
+      handle = nullptr;
+      break;
+    }
+  }
+  if (handle == nullptr && failure.empty()) failure = why;
+  return handle;
+}
+
+void* OpenIn(const Folders& folders, const Wanted& wanted, std::string& failure) {
   for (const fs::path& folder : folders) {
     std::error_code unknown;
-    const fs::path path = folder / file;
+    const fs::path path = folder / wanted.file;
     if (!fs::exists(path, unknown)) continue;
-    if (void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
-    if (const char* why = dlerror(); why != nullptr && failure.empty()) failure = why;
+    if (void* handle = OpenAt(path.string(), wanted, failure)) return handle;
   }
   return nullptr;
 }
 
-void* Search(const std::string& file, std::string& failure) {
-  if (void* handle = OpenIn(ListedFolders("LD_LIBRARY_PATH"), file, failure)) return handle;
+void* Search(const Wanted& wanted, std::string& failure) {
+  if (void* handle = OpenIn(ListedFolders("LD_LIBRARY_PATH"), wanted, failure)) return handle;
   static const Folders beside = PackagesOf(PythonBesideProgram());
-  if (void* handle = OpenIn(beside, file, failure)) return handle;
-  if (void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
+  if (void* handle = OpenIn(beside, wanted, failure)) return handle;
+  if (void* handle = OpenAt(wanted.file, wanted, failure)) return handle;
   static const Folders on_path = PackagesOf(FindProgram("python3"));
-  if (void* handle = OpenIn(on_path, file, failure)) return handle;
-  return OpenIn(OnThisMachine(), file, failure);
+  if (void* handle = OpenIn(on_path, wanted, failure)) return handle;
+  return OpenIn(OnThisMachine(), wanted, failure);
 }
 
 OpenedLibrary Open(CudaLibrary library) {
-  const std::string file = FileOf(library);
-  OpenedLibrary opened;
-  std::string failure;
   if (library == CudaLibrary::kCudnn) {
     // cuDNN asks the loader for these by name, and takes what is open already.
     OpenCudaLibrary(CudaLibrary::kCublasLt);
     std::string ignored;
-    Search(fmt::format("libnvrtc.so.{}", kCuda), ignored);
+    Search({fmt::format("libnvrtc.so.{}", kCuda)}, ignored);
   }
-  opened.handle = Search(file, failure);
+  const Wanted wanted = WantedOf(library);
+  OpenedLibrary opened;
+  std::string failure;
+  opened.handle = Search(wanted, failure);
   if (opened.handle != nullptr) return opened;
-  opened.why = failure.empty()
-                   ? fmt::format(
+  opened.why = !failure.empty()
+                   ? failure
+                   : fmt::format(
                          "there is no {} ({}) in LD_LIBRARY_PATH, in Python's packages, or "
                          "where the loader looks",
-                         file, TitleOf(library))
-                   : fmt::format("{} cannot be loaded: {}", TitleOf(library), failure);
+                         wanted.file, TitleOf(library));
   return opened;
 }
 
-// Its functions; throws if the library or one of them is not there.
-template <typename Functions>
-Functions Load(CudaLibrary library, std::initializer_list<std::pair<const char*, void**>> functions,
-               Functions& table) {
+// The handle of the library; throws if there is none.
+void* Require(CudaLibrary library) {
   const OpenedLibrary& opened = OpenCudaLibrary(library);
-  if (opened.handle == nullptr) {
-    ThrowRuntime("{}; {}", opened.why, InstallAdvice(library, CUDART_VERSION));
-  }
-  for (const auto& [name, function] : functions) {
-    *function = dlsym(opened.handle, name);
-    if (*function == nullptr) {
-      ThrowRuntime("{} is too old: it has no {}; {}", TitleOf(library), name,
-                   InstallAdvice(library, CUDART_VERSION));
-    }
-  }
-  return table;
+  if (opened.handle != nullptr) return opened.handle;
+  ThrowRuntime("{}; {}", opened.why, InstallAdvice(library, CUDART_VERSION));
+}
+
+template <typename Function>
+void Set(Function& function, void* handle, const char* name) {
+  function = reinterpret_cast<Function>(dlsym(handle, name));
 }
 
 }  // namespace
@@ -190,20 +216,24 @@ const OpenedLibrary& OpenCudaLibrary(CudaLibrary library) {
 
 const LtFunctions& Lt() {
   static const LtFunctions functions = [] {
+    void* handle = Require(CudaLibrary::kCublasLt);
     LtFunctions table{};
-#define ZEROPLAN_ENTRY(name) {"cublasLt" #name, reinterpret_cast<void**>(&table.name)},
-    return Load(CudaLibrary::kCublasLt, {ZEROPLAN_LT_FUNCTIONS(ZEROPLAN_ENTRY)}, table);
-#undef ZEROPLAN_ENTRY
+#define ZEROPLAN_SET(name) Set(table.name, handle, "cublasLt" #name);
+    ZEROPLAN_LT_FUNCTIONS(ZEROPLAN_SET)
+#undef ZEROPLAN_SET
+    return table;
   }();
   return functions;
 }
 
 const NcclFunctions& Nccl() {
   static const NcclFunctions functions = [] {
+    void* handle = Require(CudaLibrary::kNccl);
     NcclFunctions table{};
-#define ZEROPLAN_ENTRY(name) {"nccl" #name, reinterpret_cast<void**>(&table.name)},
-    return Load(CudaLibrary::kNccl, {ZEROPLAN_NCCL_FUNCTIONS(ZEROPLAN_ENTRY)}, table);
-#undef ZEROPLAN_ENTRY
+#define ZEROPLAN_SET(name) Set(table.name, handle, "nccl" #name);
+    ZEROPLAN_NCCL_FUNCTIONS(ZEROPLAN_SET)
+#undef ZEROPLAN_SET
+    return table;
   }();
   return functions;
 }
@@ -211,14 +241,16 @@ const NcclFunctions& Nccl() {
 int LibraryVersion(CudaLibrary library) {
   void* handle = OpenCudaLibrary(library).handle;
   if (handle == nullptr) return 0;
-  if (library == CudaLibrary::kNccl) {
-    const auto get = reinterpret_cast<decltype(&::ncclGetVersion)>(dlsym(handle, "ncclGetVersion"));
-    int version = 0;
-    return get != nullptr && get(&version) == ncclSuccess ? version : 0;
+  int version = 0;
+  switch (library) {
+    case CudaLibrary::kCublasLt:
+      return static_cast<int>(Lt().GetVersion());
+    case CudaLibrary::kNccl:
+      return Nccl().GetVersion(&version) == ncclSuccess ? version : 0;
+    case CudaLibrary::kCudnn:
+      break;
   }
-  const char* name = library == CudaLibrary::kCudnn ? "cudnnGetVersion" : "cublasLtGetVersion";
-  const auto get = reinterpret_cast<size_t (*)()>(dlsym(handle, name));
-  return get != nullptr ? static_cast<int>(get()) : 0;
+  return static_cast<int>(reinterpret_cast<size_t (*)()>(dlsym(handle, "cudnnGetVersion"))());
 }
 
 std::string CudaLibraryVersions() {

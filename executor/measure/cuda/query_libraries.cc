@@ -56,12 +56,10 @@ void RequireCuda(int gpus) {
   facts.runtime = CUDART_VERSION;
   if (cudaDriverGetVersion(&facts.driver) != cudaSuccess) facts.driver = 0;
   FindLibraries(facts);
-  if (const auto lack = FindCudaLack(facts, gpus)) {
-    ThrowRuntime("training on GPUs is not possible here: {}; {}; --backend cpu runs without",
-                 lack->fact, lack->fix);
+  if (const auto lack = FindCudaLack(facts, gpus, !QueryGpus().empty())) {
+    ThrowRuntime("{} cannot be used: {}; {}; --backend cpu runs without",
+                 gpus > 1 ? fmt::format("{} GPUs", gpus) : "a GPU", lack->fact, lack->fix);
   }
-  Lt();
-  if (gpus > 1) Nccl();
 }
 
 PinnedFacts TryPinnedMemory(uint64_t most_bytes, double seconds) {

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/base/build_info.h"
 #include "core/base/error.h"
 #include "core/base/version.h"
 #include "core/program/fingerprint.h"
@@ -186,6 +187,16 @@ TEST_CASE("plan: messages name line, key and what is allowed") {
     const std::string complaint = Complaint(json.dump());
     CHECK(complaint.find(key) != std::string::npos);
   }
+}
+
+TEST_CASE("plan: a plan names the build that made it, and is read whatever that was") {
+  const std::string text = WritePlan(SmallPlan(), kSmallConfig);
+  const Json build = Json::parse(text).at("build");
+  const BuildInfo& here = GetBuildInfo();
+  CHECK(build.at("compiler") == here.compiler);
+  CHECK(build.at("commit") == (here.commit.empty() ? Json(nullptr) : Json(here.commit)));
+  CHECK(build.at("cuda") == (here.cuda.empty() ? Json(nullptr) : Json(here.cuda)));
+  CHECK(Complaint(Edited(text, "/build/commit", "0123456789ab")) == "");
 }
 
 TEST_CASE("plan: the config's own messages point into the plan file") {
