@@ -86,7 +86,7 @@ licences() {
     libzstd-dev libxxhash-dev; do
     cp -L "/usr/share/doc/$package/copyright" "$folder/${package%-dev}"
   done
-  # Where the system has cuDNN's frontend, its licence is that of packaging/copyright alone.
+  # A system's own cuDNN frontend has its licence in packaging/copyright alone.
   for package in build/deps/cudnn_frontend_pkg/*.dist-info/licenses/LICENSE*; do
     [ ! -e "$package" ] || cp "$package" "$folder/cudnn-frontend"
   done
