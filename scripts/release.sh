@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes what people install, in one folder: the wheels zeroplan (the planner and the Python module) and zeroplan-train
 # (the executor), a relocatable archive and a .deb of both, and their checksums. The programs load
-# the C library, libstdc++ and libgcc alone; auditwheel finds which systems have those, and names the wheels so. Needs Debian or Ubuntu,
+# the C library, libstdc++ and libgcc alone, and CUDA's libraries when they are used; auditwheel finds which systems have those, and names the wheels so. Needs Debian or Ubuntu,
 # whose source packages give the libraries that it links, and the CUDA toolkit; the older the system's C library, the
 # more systems the programs start on.
 # Usage: scripts/release.sh [--out FOLDER] [--jobs N] [--build FOLDER | --tools]
@@ -92,7 +92,7 @@ licences() {
   done
 }
 
-# The wheels of the build $1 in the folder $2.
+# The wheels of the build $1 in the folder $2. Both are absolute paths.
 make_wheels() {
   rm -rf "$2"
   local wheel=("$tools/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation
@@ -118,7 +118,7 @@ scripts/setup.sh package
 static_libraries
 build_programs
 licences
-make_wheels "$PWD/build/dist" build/dist/wheels
+make_wheels "$PWD/build/dist" "$PWD/build/dist/wheels"
 rm -f "$out"/zeroplan*
 for wheel in build/dist/wheels/*.whl; do
   PATH=$tools/bin:$PATH "$tools/bin/auditwheel" repair --strip --only-plat --wheel-dir "$out" "$wheel" >&2
