@@ -73,10 +73,14 @@ std::string WhyNoGpu(const LibraryFacts& libraries, bool shown) {
   return libraries.why.empty() ? "CUDA sees no GPU" : "CUDA says: " + libraries.why;
 }
 
+bool HasGpus(const MachineFacts& facts) {
+  return !facts.gpus.gpus.empty() || facts.host.nvidia_devices > 0;
+}
+
 Finding CudaFinding(const MachineFacts& facts) {
   const LibraryFacts& libraries = facts.executor.libraries;
   const bool shown = !facts.gpus.gpus.empty();
-  const bool has_gpus = shown || facts.host.nvidia_devices > 0;
+  const bool has_gpus = HasGpus(facts);
   if (!libraries.cuda) {
     if (!has_gpus) return {"cuda", CheckState::kOk, "not in this build; no GPU here needs it"};
     return {"cuda", CheckState::kMissing, "not in this build",
@@ -110,9 +114,7 @@ Finding CudaFinding(const MachineFacts& facts) {
 
 Finding NcclFinding(const LibraryFacts& libraries) {
   if (libraries.nccl == 0) {
-    if (libraries.gpus <= 1) {
-      return {"nccl", CheckState::kOk, "not found; one GPU needs none: " + libraries.why_no_nccl};
-    }
+    if (libraries.gpus <= 1) return {"nccl", CheckState::kOk, "not found; one GPU needs none"};
     return {"nccl", CheckState::kMissing, libraries.why_no_nccl,
             "training on several GPUs is not possible",
             InstallAdvice(CudaLibrary::kNccl, libraries.runtime)};
@@ -126,7 +128,7 @@ Finding NcclFinding(const LibraryFacts& libraries) {
                       LibraryVersionText(libraries.nccl_at_build))};
 }
 
-Finding CudnnFinding(const LibraryFacts& libraries) {
+Finding CudnnFinding(const LibraryFacts& libraries, bool has_gpus) {
   // docs/performance.md, "Where a step goes": cuda_kernels_benchmark, heads of 64 by cuDNN and of
   // 60 by the plain kernels.
   constexpr const char* kCost =
@@ -135,6 +137,9 @@ Finding CudnnFinding(const LibraryFacts& libraries) {
   if (libraries.cudnn_at_build == 0) {
     return {"cudnn", CheckState::kCosts, "not in this build", kCost,
             "install cuDNN 9 and its headers, then scripts/build.sh"};
+  }
+  if (libraries.cudnn == 0 && !has_gpus) {
+    return {"cudnn", CheckState::kOk, "not found; no GPU here uses it"};
   }
   if (libraries.cudnn == 0) {
     return {"cudnn", CheckState::kCosts, "not found: " + libraries.why_no_cudnn, kCost,
@@ -220,7 +225,7 @@ std::vector<Finding> ExecutorFindings(const MachineFacts& facts) {
   findings.push_back(CudaFinding(facts));
   if (libraries.cuda) {
     findings.push_back(NcclFinding(libraries));
-    findings.push_back(CudnnFinding(libraries));
+    findings.push_back(CudnnFinding(libraries, HasGpus(facts)));
   } else {
     for (const char* check : {"nccl", "cudnn"}) {
       findings.push_back(

@@ -286,7 +286,8 @@ end
 
 # True where that is $argv[1].
 function __zeroplan_at
-    test "$(__zeroplan_command)" = "$argv[1]"
+    set -l command (__zeroplan_command)
+    test "$command" = "$argv[1]"
 end
 
 # True where that is $argv[1], and the last option before the cursor is $argv[2].

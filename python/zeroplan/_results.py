@@ -417,6 +417,8 @@ class Plan(Drawn):
     config: dict[str, Any]
     """The choice as a DeepSpeed config."""
     fingerprint: str
+    build: dict[str, Any]
+    """The build that made the plan: commit, compiler, the versions of CUDA and its libraries."""
     origin: Optional[dict[str, Any]]
     """The origin of the run that a plan carries: model folder, profile's file, config."""
     checkpoint: Optional[dict[str, Any]]
