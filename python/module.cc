@@ -124,7 +124,7 @@ Ref ToPython(zp::Report report) {
   Ref capsule(PyCapsule_New(owned.get(), kReport, [](PyObject* object) {
     delete static_cast<zp::Report*>(PyCapsule_GetPointer(object, kReport));
   }));
-  owned.release();
+  static_cast<void>(owned.release());
   return capsule;
 }
 
@@ -290,4 +290,7 @@ PyModuleDef module = {
 
 }  // namespace
 
-PyMODINIT_FUNC PyInit__core() { return PyModule_Create(&module); }
+// Python prescribes the name.
+PyMODINIT_FUNC PyInit__core() {  // NOLINT(bugprone-reserved-identifier)
+  return PyModule_Create(&module);
+}
