@@ -5,6 +5,7 @@ import argparse
 import concurrent.futures
 import copy
 import dataclasses
+import doctest
 import html
 import inspect
 import json
@@ -91,6 +92,12 @@ class Package(unittest.TestCase):
         self.assertGreater(len(estimate.fitting()), 0)
         self.assertLess(len(estimate.fitting()), len(estimate.choices))
         self.assertIn("--micro-batch 1", estimate.assumed)
+
+    def test_the_example_of_the_readme_prints_what_it_says(self):
+        readme = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "README.md")
+        ran = doctest.testfile(readme, module_relative=False, encoding="utf-8")
+        self.assertEqual(ran.failed, 0)
+        self.assertGreater(ran.attempted, 0)
 
     def test_plan_is_the_programs(self):
         plan = zeroplan.plan(**ASKED)
