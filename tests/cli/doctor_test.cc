@@ -87,8 +87,8 @@ class WithExecutor {
   Doctor Run(const std::string& environment = "ZEROPLAN_NO_DETECT=1",
              const std::string& arguments = "") const {
     const std::string command = environment + " " + folder_.path() +
-                                "/zeroplan doctor --format json " + arguments + Quick() +
-                                " 2>/dev/null";
+                                "/zeroplan doctor --format json " + arguments + Quick() + " 2>" +
+                                folder_.path() + "/err";
     FILE* pipe = popen(command.c_str(), "r");
     REQUIRE(pipe != nullptr);
     RunResult result;
@@ -96,6 +96,7 @@ class WithExecutor {
     while (const size_t count = fread(buffer, 1, sizeof buffer, pipe))
       result.out.append(buffer, count);
     result.exit_code = WEXITSTATUS(pclose(pipe));
+    result.err = ReadWhole(folder_.path() + "/err");
     return Read(result);
   }
 
