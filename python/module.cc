@@ -162,56 +162,55 @@ PyObject* Answer(Body body) noexcept {
   return nullptr;
 }
 
-PyObject* Estimate(PyObject*, PyObject* words) {
+// Asks `make(options, report)` while other threads run; `fill(dict, answer)` adds what it returns.
+template <typename Make, typename Fill>
+PyObject* AnswerWithReport(PyObject* words, Make make, Fill fill) {
   return Answer([&] {
     const zp::Options options = OptionsFrom(words);
-    zp::Estimate estimate;
     zp::Report report;
-    {
+    const auto answer = [&] {
       const Unlocked unlocked;
-      estimate = zp::MakeEstimate(options, report);
-    }
+      return make(options, report);
+    }();
     Ref dict(PyDict_New());
-    Put(dict, "json", ToPython(estimate.json));
-    Put(dict, "assumed", ToPython(estimate.assumed));
-    Put(dict, "notes", ToPython(estimate.notes));
+    Put(dict, "json", ToPython(answer.json));
+    fill(dict, answer);
     Put(dict, "report", ToPython(std::move(report)));
     return dict;
   });
+}
+
+PyObject* Estimate(PyObject*, PyObject* words) {
+  return AnswerWithReport(
+      words,
+      [](const zp::Options& options, zp::Report& report) {
+        return zp::MakeEstimate(options, report);
+      },
+      [](const Ref& dict, const zp::Estimate& estimate) {
+        Put(dict, "assumed", ToPython(estimate.assumed));
+        Put(dict, "notes", ToPython(estimate.notes));
+      });
 }
 
 PyObject* Plan(PyObject*, PyObject* words) {
-  return Answer([&] {
-    const zp::Options options = OptionsFrom(words);
-    zp::Plan plan;
-    zp::Report report;
-    {
-      const Unlocked unlocked;
-      plan = zp::MakePlan(options, report, Interruption());
-    }
-    Ref dict(PyDict_New());
-    Put(dict, "json", ToPython(plan.json));
-    Put(dict, "notes", ToPython(plan.notes));
-    Put(dict, "largest", ToPython(plan.largest));
-    Put(dict, "report", ToPython(std::move(report)));
-    return dict;
-  });
+  return AnswerWithReport(
+      words,
+      [](const zp::Options& options, zp::Report& report) {
+        return zp::MakePlan(options, report, Interruption());
+      },
+      [](const Ref& dict, const zp::Plan& plan) {
+        Put(dict, "notes", ToPython(plan.notes));
+        Put(dict, "largest", ToPython(plan.largest));
+      });
 }
 
 PyObject* Machines(PyObject*, PyObject* words) {
-  return Answer([&] {
-    const zp::Options options = OptionsFrom(words);
-    zp::MachineComparison comparison;
-    zp::Report report;
-    {
-      const Unlocked unlocked;
-      comparison = zp::CompareMachines(options, report, Interruption());
-    }
-    Ref dict(PyDict_New());
-    Put(dict, "json", ToPython(comparison.json));
-    Put(dict, "report", ToPython(std::move(report)));
-    return dict;
-  });
+  return AnswerWithReport(
+      words,
+      [](const zp::Options& options, zp::Report& report) {
+        return zp::CompareMachines(options, report, Interruption());
+      },
+      [](const Ref&, const zp::MachineComparison&) {});
 }
 
 PyObject* Why(PyObject*, PyObject* arguments) {

@@ -9,8 +9,7 @@ namespace zeroplan {
 namespace fs = std::filesystem;
 
 std::vector<std::string> ExecutorPlaces() {
-  std::error_code unknown;
-  const fs::path folder = fs::read_symlink("/proc/self/exe", unknown).parent_path();
+  const fs::path folder = ProgramFolder();
   return {(folder / kExecutorProgram).string(),
           (folder / ZEROPLAN_EXECUTOR_FOLDER / kExecutorProgram).lexically_normal().string()};
 }

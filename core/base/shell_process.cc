@@ -38,10 +38,15 @@ std::string FindProgram(const std::string& word) {
   return "";
 }
 
+std::filesystem::path ProgramFolder() {
+  std::error_code unknown;
+  return std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path();
+}
+
 std::string PipInstall(const std::string& packages) {
   namespace fs = std::filesystem;
   std::error_code unknown;
-  const fs::path folder = fs::read_symlink("/proc/self/exe", unknown).parent_path();
+  const fs::path folder = ProgramFolder();
   const bool environment = fs::exists(folder / "python3", unknown) &&
                            fs::exists(folder.parent_path() / "pyvenv.cfg", unknown);
   return environment ? fmt::format("{} -m pip install {}", (folder / "python3").string(), packages)

@@ -1,6 +1,7 @@
 // Prepares the start of another process, such as a remote shell, before the fork.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,9 @@ std::vector<char*> ArgvOf(std::vector<std::string>& words);
 // unlike a shell: they name the working folder, whose files others may have written. Returns an
 // absolute path; "" if there is none.
 std::string FindProgram(const std::string& word);
+
+// The folder of this program's file.
+std::filesystem::path ProgramFolder();
 
 // The command that installs those packages of Python where this program looks for them: pip of the
 // environment that holds this program, else the pip on the PATH.

@@ -6,10 +6,11 @@
 #include <link.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/shell_process.h"
@@ -45,6 +46,20 @@ Folders ListedFolders(const char* variable) {
   return folders;
 }
 
+// The folders lib of the packages nvidia/* in `site_packages`, sorted.
+Folders PackageFolders(const fs::path& site_packages) {
+  Folders folders;
+  std::error_code none;
+  for (fs::directory_iterator entry(site_packages / "nvidia", none), end; !none && entry != end;
+       entry.increment(none)) {
+    const fs::path folder = entry->path() / "lib";
+    std::error_code unknown;
+    if (fs::is_directory(folder, unknown)) folders.push_back(folder);
+  }
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
 // The packages of that Python. It runs in the root folder, so that empty entries of PYTHONPATH name
 // that and not the working folder, whose files others may have written.
 Folders PackagesOf(const std::string& python) {
@@ -71,7 +86,7 @@ Folders PackagesOf(const std::string& python) {
 // The Python of the environment that pip installed this program into.
 std::string PythonBesideProgram() {
   std::error_code unknown;
-  const fs::path python = fs::read_symlink("/proc/self/exe", unknown).parent_path() / "python3";
+  const fs::path python = ProgramFolder() / "python3";
   return fs::exists(python, unknown) ? python.string() : "";
 }
 
@@ -183,19 +198,6 @@ void Set(Function& function, void* handle, const char* name) {
 }
 
 }  // namespace
-
-Folders PackageFolders(const fs::path& site_packages) {
-  Folders folders;
-  std::error_code none;
-  for (fs::directory_iterator entry(site_packages / "nvidia", none), end; !none && entry != end;
-       entry.increment(none)) {
-    const fs::path folder = entry->path() / "lib";
-    std::error_code unknown;
-    if (fs::is_directory(folder, unknown)) folders.push_back(folder);
-  }
-  std::sort(folders.begin(), folders.end());
-  return folders;
-}
 
 const OpenedLibrary& OpenCudaLibrary(CudaLibrary library) {
   switch (library) {

@@ -14,9 +14,7 @@
 #include <cublasLt.h>
 #include <nccl.h>
 
-#include <filesystem>
 #include <string>
-#include <vector>
 
 #include "machine/gpu_state.h"
 
@@ -29,9 +27,6 @@ struct OpenedLibrary {
 
 // Opened once; it stays open.
 const OpenedLibrary& OpenCudaLibrary(CudaLibrary library);
-
-// The folders lib of the packages nvidia/* in `site_packages`, sorted.
-std::vector<std::filesystem::path> PackageFolders(const std::filesystem::path& site_packages);
 
 // The functions of cuBLASLt that are called, without its prefix.
 #define ZEROPLAN_LT_FUNCTIONS(apply)                                                         \

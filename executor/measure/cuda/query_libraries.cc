@@ -19,15 +19,14 @@ namespace zeroplan {
 
 namespace {
 
-void FindLibraries(LibraryFacts& facts) {
+void FindCublasLt(LibraryFacts& facts) {
   facts.cublaslt = LibraryVersion(CudaLibrary::kCublasLt);
   facts.why_no_cublaslt = OpenCudaLibrary(CudaLibrary::kCublasLt).why;
+}
+
+void FindNccl(LibraryFacts& facts) {
   facts.nccl = LibraryVersion(CudaLibrary::kNccl);
   facts.why_no_nccl = OpenCudaLibrary(CudaLibrary::kNccl).why;
-  const CudnnLibrary cudnn = FindCudnn();
-  facts.cudnn = cudnn.version;
-  facts.cudnn_at_build = cudnn.at_build;
-  facts.why_no_cudnn = cudnn.why;
 }
 
 }  // namespace
@@ -46,8 +45,13 @@ LibraryFacts QueryLibraries() {
     facts.why = cudaGetErrorString(status);
     cudaGetLastError();
   }
+  FindCublasLt(facts);
   facts.nccl_at_build = NCCL_VERSION_CODE;
-  FindLibraries(facts);
+  FindNccl(facts);
+  const CudnnLibrary cudnn = FindCudnn();
+  facts.cudnn = cudnn.version;
+  facts.cudnn_at_build = cudnn.at_build;
+  facts.why_no_cudnn = cudnn.why;
   return facts;
 }
 
@@ -55,7 +59,8 @@ void RequireCuda(int gpus) {
   LibraryFacts facts;
   facts.runtime = CUDART_VERSION;
   if (cudaDriverGetVersion(&facts.driver) != cudaSuccess) facts.driver = 0;
-  FindLibraries(facts);
+  FindCublasLt(facts);
+  if (gpus > 1) FindNccl(facts);
   if (const auto lack = FindCudaLack(facts, gpus, !QueryGpus().empty())) {
     ThrowRuntime("{} cannot be used: {}; {}; --backend cpu runs without",
                  gpus > 1 ? fmt::format("{} GPUs", gpus) : "a GPU", lack->fact, lack->fix);
