@@ -19,6 +19,8 @@ class ConfigDocument {
   // Messages call the config `name`. Throws Error(kUsage) "NAME:LINE: ..." for text that is no JSON
   // (json_source.h).
   ConfigDocument(std::string_view text, std::string name);
+  // The tree of a config, which keeps the lines of the text that it was parsed from.
+  ConfigDocument(JsonNode root, std::string name);
   // Reads the file at `path`, or stdin for "-"; messages call it `path`. Also throws what
   // ReadTextFile throws.
   static ConfigDocument FromFile(const std::string& path);

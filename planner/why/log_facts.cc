@@ -10,6 +10,7 @@
 #include "core/base/strings.h"
 #include "planner/program_options.h"
 #include "planner/why/log_text.h"
+#include "planner/why/run_tasks.h"
 
 namespace zeroplan {
 namespace {
@@ -41,6 +42,12 @@ void FactReader::Program(std::string_view name) {
   if (std::find(all.begin(), all.end(), name) == all.end()) all.emplace_back(name);
 }
 
+void FactReader::Task(std::string_view task) {
+  if (!log_->task.empty()) return;
+  log_->task = task;
+  log_->task_line = log_->lines;
+}
+
 void FactReader::Line(const std::string& line, int64_t number) {
   if (block_ != Block::kNone && InBlock(line, number)) return;
   if (const size_t at = line.find("json = {"); at != std::string::npos) {
@@ -58,11 +65,25 @@ void FactReader::Line(const std::string& line, int64_t number) {
     block_ = Block::kYaml;
     Program("torchtune");
     Add("⟦code⟧", "torchtune", number, "a torchtune recipe", kStated);
+    const bool distributed = HasPart(line, "Distributed");
+    const bool single = HasPart(line, "SingleDevice");
+    if (distributed || single) {
+      Add("⟦runtime⟧", distributed ? "fsdp2" : "ddp", number, "torchtune's recipe", kStated);
+    }
+    if (distributed) Add("⟦stage⟧", "3", number, "torchtune's recipe", kFollows);
+    if (single) Add("⟦gpus⟧", "1", number, "torchtune's recipe", kStated);
+    if (HasPart(line, "LoRA")) log_->adapters = true;
+    for (const char* task : {"DPO", "PPO", "GRPO"}) {
+      if (HasPart(line, task)) Task(task);
+    }
   }
   block_lines_ = 0;
   if (IsCommand(line)) Options(line, number);
   Headers(line, number);
   DeepSpeedLine(line, number);
+  Torchtitan(line, number);
+  Megatron(line, number);
+  Unsloth(line, number);
 }
 
 bool FactReader::InBlock(const std::string& line, int64_t number) {
@@ -111,6 +132,10 @@ bool FactReader::InBlock(const std::string& line, int64_t number) {
       return true;
     }
     case Block::kYaml: {
+      if (text.starts_with("- ")) {
+        if (yaml_list_ == "lora_attn_modules") TorchtuneTarget(text.substr(2), number);
+        return true;
+      }
       const size_t colon = line.find(':');
       if (colon == std::string::npos || HasPart(line.substr(0, colon), " [")) {
         block_ = text.empty() ? Block::kYaml : Block::kNone;
@@ -120,27 +145,56 @@ bool FactReader::InBlock(const std::string& line, int64_t number) {
       const std::string name(Trimmed(line.substr(0, colon)));
       const std::string value(Trimmed(std::string_view(line).substr(colon + 1)));
       if (!nested) yaml_parent_ = value.empty() ? name : "";
-      if (value.empty() || value == "null") return true;
-      const std::string from =
-          fmt::format("{}{}: {}", nested ? yaml_parent_ + "." : "", name, value);
-      if (!nested && name == "batch_size" && IsCount(value)) {
-        Add("⟦micro_batch⟧", value, number, from, kStated);
-      } else if (!nested && name == "dtype" && (value == "bf16" || value == "fp32")) {
-        Add("⟦param_dtype⟧", value, number, from, kStated);
-      } else if (nested && yaml_parent_ == "optimizer" && name == "_component_") {
-        if (value.ends_with("AdamW8bit")) {
-          Add("⟦optim⟧", HasPart(value, "Paged") ? "paged_adamw_8bit" : "adamw_bnb_8bit", number,
-              from, kStated);
-        }
-      } else if (nested && yaml_parent_ == "tokenizer") {
-        if (name == "max_seq_len") Option(name, value, number, from, kStated);
-      } else if (!nested) {
-        Option(name, value, number, from, kStated);
-      }
+      yaml_list_ = value.empty() ? name : "";
+      if (!value.empty() && value != "null") YamlLine(name, value, nested, number);
       return true;
     }
   }
   return false;
+}
+
+// A line of torchtune's config. `nested`: below yaml_parent_.
+void FactReader::YamlLine(const std::string& name, const std::string& value, bool nested,
+                          int64_t line) {
+  const std::string from = fmt::format("{}{}: {}", nested ? yaml_parent_ + "." : "", name, value);
+  const bool of_optimizer = nested && yaml_parent_ == "optimizer";
+  if (nested && yaml_parent_ == "model") {
+    if (name == "_component_") TorchtuneModel(value, line);
+    if (name == "lora_rank" || name == "lora_alpha") Option(name, value, line, from, kStated);
+    if (name == "apply_lora_to_mlp" && IsTrue(value)) {
+      for (const char* linear : {"gate_proj", "up_proj", "down_proj"}) {
+        TorchtuneTarget(linear, line);
+      }
+    }
+  } else if (of_optimizer && name == "_component_") {
+    if (value.ends_with("AdamW8bit")) {
+      const bool torchao = HasPart(value, "torchao");
+      Add("⟦optim⟧",
+          torchao                   ? "adamw_torch_8bit"
+          : HasPart(value, "Paged") ? "paged_adamw_8bit"
+                                    : "adamw_bnb_8bit",
+          line, from, kStated);
+    }
+  } else if (of_optimizer && name == "fused" && IsTrue(value)) {
+    Add("⟦optim⟧", "adamw_torch_fused", line, from, kFollows);
+  } else if (nested && yaml_parent_ == "tokenizer") {
+    if (name == "max_seq_len") Option(name, value, line, from, kStated);
+  } else if (nested && yaml_parent_ == "checkpointer" && name == "checkpoint_dir") {
+    std::string_view folder = value;
+    while (folder.ends_with('/')) folder.remove_suffix(1);
+    Add("⟦model⟧", std::string(folder.substr(folder.rfind('/') + 1)), line, from, kByName);
+  } else if (nested) {
+    return;
+  } else if (name == "batch_size" && IsCount(value)) {
+    Add("⟦micro_batch⟧", value, line, from, kStated);
+  } else if (name == "dtype" && (value == "bf16" || value == "fp32")) {
+    Add("⟦param_dtype⟧", value, line, from, kStated);
+    if (value == "fp32") Add("⟦dtype⟧", value, line, from, kStated);
+  } else if (name == "compile") {
+    if (IsTrue(value)) Add("⟦compile⟧", "all", line, from, kStated);
+  } else {
+    Option(name, value, line, from, kStated);
+  }
 }
 
 void FactReader::BeginJson(const std::string& line, int64_t number, bool model, size_t brace) {
@@ -179,7 +233,13 @@ void FactReader::EndJson() {
 void FactReader::Options(const std::string& line, int64_t number) {
   const std::vector<std::string> words = WordsIn(line);
   for (size_t i = 0; i < words.size(); ++i) {
-    if (!words[i].starts_with("--")) continue;
+    if (!words[i].starts_with("--")) {
+      Variable(words[i], number);
+      const bool task = i > 0 && words[i - 1] == "trl";
+      if (task || words[i].ends_with(".py")) Task(TaskOfWord(words[i]));
+      if (words[i].ends_with(".yaml") || words[i].ends_with(".yml")) FileName(words[i], number);
+      continue;
+    }
     std::string name = words[i], value;
     const size_t equals = name.find('=');
     if (equals != std::string::npos) {
@@ -193,6 +253,9 @@ void FactReader::Options(const std::string& line, int64_t number) {
     }
     const std::string normal = PlainOption(name);
     Launch(normal, value, number);
+    if (normal == "stage" || normal == "rlhf_type") {
+      Task(value == "rm" ? "reward modelling" : TaskOfWord(value));
+    }
     Option(normal, value, number, fmt::format("{}{}{}", name, value.empty() ? "" : " ", value),
            kStated);
   }
@@ -205,8 +268,16 @@ bool FactReader::Option(std::string_view name, const std::string& value, int64_t
     return true;
   }
   if (name == "fsdp_version" && value == "1") log_->fsdp1 = true;
+  if (name == "enable_fsdp" && IsTrue(value)) log_->fsdp1 = true;  // llama-recipes
+  if (name == "load_in_8bit" && IsTrue(value)) {
+    NotPredictedBecause(
+        fmt::format("its base is in 8 bits ({}, line {}), which is not modelled", from, line),
+        "⟦method⟧");
+  }
   if (name == "deepspeed" || name == "deepspeed_config") {
-    if (!IsFalse(value)) Add("⟦runtime⟧", "deepspeed", line, std::move(from), strength);
+    if (IsFalse(value)) return true;
+    FileName(value, line);
+    Add("⟦runtime⟧", "deepspeed", line, std::move(from), strength);
     return true;
   }
   const ProgramOption* known = FindOption(name);
@@ -256,6 +327,47 @@ void FactReader::Fsdp(const std::string& value, int64_t line) {
   Add("⟦runtime⟧", "fsdp2", line, from, kStated);
   Add("⟦stage⟧", full ? "3" : "2", line, from, kStated);
   if (HasPart(value, "offload")) Add("⟦offload_param⟧", "cpu", line, from, kStated);
+}
+
+void FactReader::FileName(std::string_view file, int64_t line) {
+  const std::string name = LowerAscii(file.substr(file.rfind('/') + 1));
+  // ms-swift's own configs: the name is the value. Names of files are a hint.
+  const bool own = name.starts_with("zero") && name.find('.') == name.npos;
+  const std::string from = own ? fmt::format("--deepspeed {}", name)
+                               : fmt::format("the name {}", PrintableText(file, 80));
+  const int strength = own ? kStated : kByName;
+  for (const std::string_view word : {"zero", "z", "stage"}) {
+    for (size_t at = name.find(word); at != name.npos; at = name.find(word, at + 1)) {
+      size_t digit = at + word.size();
+      if (digit < name.size() && (name[digit] == '_' || name[digit] == '-')) ++digit;
+      if (digit >= name.size() || name[digit] < '0' || name[digit] > '3') continue;
+      const bool number = digit + 1 < name.size() && IsDigit(name[digit + 1]);
+      const bool letter = at > 0 && IsLetter(name[at - 1]);
+      if (number || letter) continue;
+      const std::string stage(1, name[digit]);
+      Add("⟦stage⟧", stage, line, from, strength);
+      if (!HasPart(name, "offload") || stage == "0") break;
+      Add("⟦offload_optimizer⟧", "cpu", line, from, strength);
+      if (stage == "3") Add("⟦offload_param⟧", "cpu", line, from, strength);
+      break;
+    }
+  }
+  if (HasPart(name, "qlora")) {
+    Add("⟦method⟧", "qlora", line, from, kByName);
+  } else if (HasPart(name, "lora")) {
+    Add("⟦method⟧", "lora", line, from, kByName);
+  }
+}
+
+void FactReader::Variable(const std::string& word, int64_t line) {
+  const size_t equals = word.find('=');
+  if (equals == std::string::npos) return;
+  const std::string name = word.substr(0, equals), value = word.substr(equals + 1);
+  if (name == "NPROC_PER_NODE" || name == "NNODES") Launch(LowerAscii(name), value, line);
+  if (name == "CUDA_VISIBLE_DEVICES" && !value.empty() && IsDigit(value.front())) {
+    const auto commas = std::count(value.begin(), value.end(), ',');
+    Add("⟦gpus⟧", std::to_string(commas + 1), line, word, kFollows);
+  }
 }
 
 // GPUs are those of a node times the nodes.
@@ -341,8 +453,21 @@ void FactReader::Headers(const std::string& line, int64_t number) {
   if (set && HasPart(line, "expandable_segments:True")) {
     Add("⟦expandable_segments⟧", "true", number, "PYTORCH_CUDA_ALLOC_CONF", kStated);
   }
-  if (HasPart(line, "Gradient checkpointing enabled")) {
-    Add("⟦checkpointing⟧", "full", number, "Gradient checkpointing enabled", kStated);
+  for (const std::string_view enabled :
+       {"Gradient checkpointing enabled", "applying fsdp activation checkpointing"}) {
+    if (HasPart(line, enabled)) {
+      Add("⟦checkpointing⟧", "full", number, std::string(enabled), kStated);
+    }
+  }
+  // axolotl's and llama-recipes'.
+  if (HasPart(line, "patching with flash attention")) {
+    Add("⟦attn⟧", "flash", number, "patching with flash attention", kStated);
+  }
+  if (Trimmed(line) == "FP16 enabled") Add("⟦dtype⟧", "fp16", number, "FP16 enabled", kStated);
+  if (const size_t at = line.find("--> Model "); at != std::string::npos) {
+    Add("⟦model⟧", std::string(Trimmed(std::string_view(line).substr(at + 10))), number,
+        "--> Model", kFollows);
+    Program("llama-recipes");
   }
   for (const std::string_view kind : {"full", "selective"}) {
     const std::string applied = fmt::format("Applied {} activation checkpointing", kind);
@@ -381,14 +506,6 @@ void FactReader::Headers(const std::string& line, int64_t number) {
   if (const std::string gpu = GpuNameIn(line); !gpu.empty()) {
     Add("⟦hw⟧", gpu, number, "the GPU's name", kStated);
   }
-  if (HasPart(line, "sequence length ") && HasPart(line, "local batch size ")) {
-    count("sequence length ", "⟦seq_len⟧");
-    count("local batch size ", "⟦micro_batch⟧");
-    count("gradient accumulation steps ", "⟦grad_accum⟧");
-    Program("torchtitan");
-    Add("⟦code⟧", "torchtitan", number, "torchtitan's trainer", kFromEngine);
-    Add("⟦runtime⟧", "fsdp2", number, "torchtitan's trainer", kFollows);
-  }
 }
 
 void FactReader::DeepSpeedLine(const std::string& line, int64_t number) {
@@ -421,6 +538,13 @@ void FactReader::DeepSpeedLine(const std::string& line, int64_t number) {
     if (const auto value = CountAfter(line, "ZeRO stage "); value && *value <= 3) {
       Add("⟦stage⟧", std::to_string(*value), number, "Creating ... ZeRO stage", kFromEngine);
     }
+  }
+  if (HasPart(line, "Detected DeepSpeed ZeRO-3")) {
+    Add("⟦runtime⟧", "deepspeed", number, "Detected DeepSpeed ZeRO-3", kFromEngine);
+    Add("⟦stage⟧", "3", number, "Detected DeepSpeed ZeRO-3", kFromEngine);
+  }
+  if (HasPart(line, "DeepSpeedZeRoOffload initialize")) {
+    Add("⟦stage⟧", "3", number, "DeepSpeedZeRoOffload", kFromEngine);
   }
   if (HasPart(line, "] CPU Offload: ")) {
     Add("⟦offload_optimizer⟧", line.ends_with("True") ? "cpu" : "none", number, "CPU Offload",

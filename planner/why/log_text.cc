@@ -11,8 +11,6 @@
 namespace zeroplan {
 namespace {
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-
 // Digits with commas between thousands, a fraction and an exponent. `*end` is behind it.
 std::optional<double> NumberAt(std::string_view text, size_t at, size_t* end) {
   std::string digits;
@@ -193,9 +191,14 @@ std::string PlainOption(std::string_view name) {
 }
 
 bool IsCommand(std::string_view line) {
+  for (const std::string_view launcher :
+       {"llamafactory-cli ", "swift sft", "swift rlhf", "axolotl train", "axolotl.cli.train",
+        "NPROC_PER_NODE="}) {
+    if (HasPart(line, launcher)) return true;
+  }
   if (!HasPart(line, "--")) return false;
-  for (const std::string_view mark :
-       {"python", "torchrun", "deepspeed ", "accelerate launch", "cmd = ", ".py", "return code"}) {
+  for (const std::string_view mark : {"python", "torchrun", "deepspeed ", "accelerate launch",
+                                      "cmd = ", ".py", "return code", "tune run", "trl "}) {
     if (HasPart(line, mark)) return true;
   }
   return Trimmed(line).starts_with("--") || Trimmed(line).starts_with("> ");

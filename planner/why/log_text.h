@@ -12,6 +12,8 @@ namespace zeroplan {
 inline bool HasPart(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
+inline bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+inline bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 std::string_view Trimmed(std::string_view text);
 
 // The number after `key` and any spaces, '=', ':', '.' and quotes; thousands may have commas.

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <deque>
@@ -15,9 +16,11 @@
 #include "core/base/error.h"
 #include "core/base/strings.h"
 #include "core/families/load_model.h"
+#include "core/model/lora.h"
 #include "hwprofiles/loader.h"
 #include "planner/request/parse.h"
 #include "planner/runtimes/runtimes.h"
+#include "planner/why/log_facts.h"
 
 namespace zeroplan {
 namespace {
@@ -44,18 +47,92 @@ class NamedFields : public FieldSink {
 struct FieldAndKey {
   std::string_view field, pointer;
 };
-// Whether a config decides the field. If so, the log's facts about it are ignored.
-bool DecidedByConfig(std::string_view field) {
-  for (const std::string_view decided :
-       {"⟦stage⟧", "⟦offload_optimizer⟧", "⟦offload_param⟧", "⟦dtype⟧", "⟦micro_batch⟧",
-        "⟦grad_accum⟧", "⟦checkpointing⟧"}) {
-    if (field == decided) return true;
+// Whether a config decides the field. If so, the log's facts about it are ignored. `config`: the
+// one that is given, null for the log's. A given one leaves "auto" to the program that ran.
+bool DecidedByConfig(std::string_view field, const ConfigDocument* config) {
+  struct Decided {
+    std::string_view field, key, other_key;  // no key: what is absent is decided, too
+  };
+  constexpr auto kDecided =
+      std::to_array<Decided>({{"⟦stage⟧", "", ""},
+                              {"⟦offload_optimizer⟧", "", ""},
+                              {"⟦offload_param⟧", "", ""},
+                              {"⟦checkpointing⟧", "", ""},
+                              {"⟦dtype⟧", "bf16.enabled", "fp16.enabled"},
+                              {"⟦micro_batch⟧", "train_micro_batch_size_per_gpu", ""},
+                              {"⟦grad_accum⟧", "gradient_accumulation_steps", ""},
+                              {"⟦global_batch⟧", "train_batch_size", ""}});
+  for (const Decided& decided : kDecided) {
+    if (decided.field != field) continue;
+    return config == nullptr || decided.key.empty() || config->Says(decided.key) ||
+           (!decided.other_key.empty() && config->Says(decided.other_key));
   }
   return false;
 }
 
+// The preset with as many parameters as the log counts; null: there is none.
+const ModelPreset* PresetOfCount(int64_t count) {
+  if (count <= 0) return nullptr;
+  for (const ModelPreset& preset : ModelPresets()) {
+    if (preset.spec.UnpaddedParamCount() == static_cast<uint64_t>(count)) return &preset;
+  }
+  return nullptr;
+}
+
+// The rank of adapters on all linears of `model` that have `trained` parameters; 0: no usual rank
+// has as many.
+int64_t RankOfCount(const ModelSpec& model, int64_t trained) {
+  ModelSpec adapted = BaseModel(model);
+  adapted.lora_targets = kAllLinear;
+  constexpr int64_t kHighest = 512;
+  for (int64_t rank = 1; rank <= kHighest; rank *= 2) {
+    adapted.lora_rank = rank;
+    if (adapted.TrainedParamCount() == static_cast<uint64_t>(trained)) return rank;
+  }
+  return 0;
+}
+
+// Whether memory of that phase depends on the batch and on the length of sequences.
+bool DependsOnBatch(RunPhase phase) {
+  return phase != RunPhase::kLoading && phase != RunPhase::kResume && phase != RunPhase::kInit &&
+         phase != RunPhase::kSaving && phase != RunPhase::kGather;
+}
+
 std::string Place(const RunLog& log, int64_t line) {
   return line > 0 ? fmt::format("line {}", line) : log.source == "-" ? "the log" : log.source;
+}
+
+// Recompute as options or the log have it, which Trainer turns on outside DeepSpeed's config.
+std::string RecomputeOf(const WhyRequest& request, const RunLog& log, MergedRequest& merged) {
+  const auto given = request.given.find("⟦checkpointing⟧");
+  if (given != request.given.end()) return given->second;
+  const LogFact* fact = log.Fact("⟦checkpointing⟧");
+  if (fact == nullptr) {
+    merged.assumed.emplace_back("⟦checkpointing⟧ none");
+    return "";
+  }
+  merged.used.push_back({"⟦checkpointing⟧", fact->text, fact->from, fact->line});
+  return fact->text;
+}
+
+// Gives a given config the recompute of an option, or of the log if the config has none.
+void SetRecompute(const WhyRequest& request, const RunLog& log, MergedRequest& merged) {
+  ConfigDocument& config = merged.common.config;
+  constexpr const char* kKey = "activation_checkpointing";
+  if (!config.root().is_object()) return;
+  const bool has = config.root().Find(kKey) != nullptr;
+  const bool option = request.given.contains("⟦checkpointing⟧");
+  if (has && !option) return;
+  const std::string kind = RecomputeOf(request, log, merged);
+  JsonNode root = config.root();
+  std::erase_if(root.members, [](const JsonMember& member) { return member.key == kKey; });
+  if (kind == "full") {
+    JsonNode on;
+    on.kind = JsonNode::Kind::kObject;
+    root.members.push_back({kKey, std::move(on)});
+  }
+  config = ConfigDocument(std::move(root), config.name());
+  merged.common.settings.checkpointing.reset();
 }
 
 // The config that DeepSpeed printed, with the values of options in place of its own. Numbers that
@@ -139,22 +216,47 @@ std::string EditedConfig(const WhyRequest& request, const RunLog& log, MergedReq
   };
   offload(choice.offload_optimizer, "⟦offload_optimizer⟧", "offload_optimizer");
   offload(choice.offload_param, "⟦offload_param⟧", "offload_param");
-  // Trainer turns recompute on outside the config.
-  const LogFact* recompute = log.Fact("⟦checkpointing⟧");
-  const auto given = request.given.find("⟦checkpointing⟧");
-  const std::string kind = given != request.given.end() ? given->second
-                           : recompute != nullptr       ? recompute->text
-                                                        : "";
-  if (kind == "full") {
-    config["activation_checkpointing"] = WhyConfig::object();
-    if (given == request.given.end()) {
-      merged.used.push_back({"⟦checkpointing⟧", "full", recompute->from, recompute->line});
-    }
-  } else {
-    config.erase("activation_checkpointing");
-    if (kind.empty()) merged.assumed.emplace_back("⟦checkpointing⟧ none");
-  }
+  const std::string kind = RecomputeOf(request, log, merged);
+  config.erase("activation_checkpointing");
+  if (kind == "full") config["activation_checkpointing"] = WhyConfig::object();
   return config.dump(4);
+}
+
+// A Trainer whose forward pass shows neither a wrapper nor a rank has one GPU.
+void AssumeOneGpu(const RunLog& log, MergedRequest& merged) {
+  const std::string because = fmt::format("(its frames have no DDP, FSDP or DeepSpeed, {})",
+                                          Place(log, log.plain_forward_line));
+  if (!SetField(merged.common, "⟦runtime⟧", "ddp")) return;
+  merged.assumed.push_back("⟦runtime⟧ ddp " + because);
+  if (merged.common.cluster.gpus || !SetField(merged.common, "⟦gpus⟧", "1")) return;
+  merged.assumed.push_back("⟦gpus⟧ 1 " + because);
+}
+
+// Fills in what counts of parameters tell: the model, and the rank of its adapters.
+void FromCounts(const RunLog& log, MergedRequest& merged) {
+  ModelFields& fields = merged.common.model;
+  const auto use = [&](const char* field, const std::string& text, std::string from) {
+    if (SetField(merged.common, field, text)) {
+      merged.used.push_back({field, text, std::move(from), log.params_line});
+    }
+  };
+  if (!fields.given() && log.model_config.empty()) {
+    if (const ModelPreset* preset = PresetOfCount(log.all_params)) {
+      use("⟦model⟧", preset->spec.name, fmt::format("{} parameters, as it has", log.all_params));
+    }
+  }
+  const bool tuned = fields.method && *fields.method != TuningMethod::kFull;
+  if (fields.lora.rank || fields.model.empty() || log.trained_params <= 0) return;
+  if (!log.adapters && !tuned) return;
+  try {
+    const ModelSpec model = FindModel(fields.model, {.allowed = true}).spec;
+    const int64_t rank = RankOfCount(model, log.trained_params);
+    if (rank == 0) return;
+    use("⟦lora_rank⟧", std::to_string(rank),
+        fmt::format("{} trained parameters, as on all linears", log.trained_params));
+  } catch (const Error&) {
+    return;  // the model is refused later, by name
+  }
 }
 
 }  // namespace
@@ -201,18 +303,22 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
   const bool deepspeed = given("⟦runtime⟧") ? common.runtime.of().reads_deepspeed_config()
                                             : program != nullptr && program->text == "deepspeed";
   std::string model_hint;
+  const auto decided = [&](std::string_view name) {
+    if (given("⟦config⟧")) return DecidedByConfig(name, &common.config);
+    return own_config && DecidedByConfig(name, nullptr);
+  };
   for (const auto& [name, fact] : log.facts) {
     const AddedField* field = fields.Find(name);
     if (field == nullptr) continue;
     if (const auto said = request.given.find(name); said != request.given.end()) {
-      if (said->second != fact.text && !(own_config && DecidedByConfig(name))) {
+      if (said->second != fact.text && !(own_config && decided(name)) && fact.strength > kByName) {
         merged.conflicts.push_back(fmt::format("{} {}: the log says {} ({}, {})", name,
                                                said->second, fact.text, fact.from,
                                                Place(log, fact.line)));
       }
       continue;
     }
-    if ((own_config || given("⟦config⟧")) && DecidedByConfig(name)) continue;
+    if (decided(name)) continue;
     // DeepSpeed has masters of its own, regardless of the loaded dtype.
     if (name == "⟦param_dtype⟧" && deepspeed) continue;
     if (name == "⟦model⟧") {
@@ -235,11 +341,17 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
     }
     try {
       field->take(fact.text, fmt::format("{}, {}", Place(log, fact.line), name));
-      merged.used.push_back({name, fact.text, fact.from, fact.line});
+      if (fact.strength == kByName) {
+        merged.assumed.push_back(
+            fmt::format("{} {} ({}, {})", name, fact.text, fact.from, Place(log, fact.line)));
+      } else {
+        merged.used.push_back({name, fact.text, fact.from, fact.line});
+      }
     } catch (const Error&) {
       continue;  // the field does not accept the value
     }
   }
+  FromCounts(log, merged);
   const std::string source = log.source == "-" ? "the log" : log.source;
   const auto document = [&](const std::string& text, const std::string& named,
                             ConfigDocument& into) {
@@ -256,6 +368,7 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
     merged.used.push_back({"⟦model⟧", "the model config", "Model config", log.model_config_line});
   }
   const Runtime& runtime = common.runtime.of();
+  if (given("⟦config⟧") && runtime.reads_deepspeed_config()) SetRecompute(request, log, merged);
   const bool own_config_used = own_config && runtime.reads_deepspeed_config();
   if (own_config_used) {
     document(EditedConfig(request, log, merged),
@@ -269,27 +382,34 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
     if (missing) merged.missing.push_back({field, what, std::move(hint)});
   };
   const bool describes = common.model.given() || (!log.model_config.empty() && !given("⟦model⟧"));
-  miss(!describes, "⟦model⟧", "the model", model_hint);
+  miss(!describes, "⟦model⟧", "the model",
+       model_hint.empty() ? "" : fmt::format("the log has {}, which is not here", model_hint));
+  const RunFailure* cause = log.Cause();
+  const bool batch_counts = cause == nullptr || DependsOnBatch(cause->phase);
+  if (log.plain_forward_line > 0 && log.highest_rank < 0 && !common.runtime.runtime) {
+    AssumeOneGpu(log, merged);
+  }
+  const bool node_given = given("⟦hw⟧");
   miss(!common.runtime.runtime, "⟦runtime⟧", "what trained it");
-  miss(!common.cluster.gpus, "⟦gpus⟧", "the number of GPUs");
-  miss(!common.settings.seq_len, "⟦seq_len⟧", "the length of sequences");
+  miss(!common.cluster.gpus && !node_given, "⟦gpus⟧", "the number of GPUs",
+       log.highest_rank > 0 ? fmt::format("the log has a rank {}", log.highest_rank) : "");
+  miss(!common.settings.seq_len && batch_counts, "⟦seq_len⟧", "the length of sequences");
   const bool has_config = own_config_used || common.config.given();
   const bool micro_in_config =
       own_config_used && common.config.root().Find("train_micro_batch_size_per_gpu") != nullptr;
   const bool own_file = has_config && !own_config_used;
-  miss(!common.settings.micro_batch && !micro_in_config && !own_file, "⟦micro_batch⟧",
-       "the sequences of a GPU and micro-step");
+  miss(!common.settings.micro_batch && !micro_in_config && !own_file && batch_counts,
+       "⟦micro_batch⟧", "the sequences of a GPU and micro-step");
   const bool tuned = common.model.method || common.model.lora.given();
   miss(log.adapters && !tuned, "⟦lora_rank⟧",
        "the rank of PEFT's adapters (or ⟦method⟧ qlora; ⟦lora_targets⟧, where they are not on all "
        "linears)");
   const bool shards = common.runtime.runtime && !runtime.facts().trains_here &&
                       runtime.EstimateSpace().stages.size() > 1;
-  miss(shards && !has_config && !common.settings.stage, "⟦stage⟧",
-       runtime.reads_deepspeed_config() ? "the ZeRO stage (or ⟦config⟧ with DeepSpeed's JSON)"
-                                        : "3 for parameters resharded after forward, 2 for not");
+  const bool stage_open = shards && !has_config && !common.settings.stage;
+  miss(stage_open && runtime.reads_deepspeed_config(), "⟦stage⟧",
+       "the ZeRO stage (or ⟦config⟧ with DeepSpeed's JSON)");
   merged.hardware_known = !common.hardware.profile.empty();
-  const RunFailure* cause = log.Cause();
   std::optional<uint64_t> usable;
   if (cause != nullptr && cause->kind == FailureKind::kGpuMemory) usable = UsableOf(cause->gpu);
   if (usable && !common.cluster.gpu_memory) Set(common.cluster.gpu_memory, *usable);
@@ -307,7 +427,10 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
           log.host_total->from, Place(log, log.host_total->line)));
     }
   }
-  miss(!merged.hardware_known && !common.cluster.gpu_memory, "⟦hw⟧",
+  // A host's memory is predicted without any figure of its GPUs.
+  const bool of_host = cause != nullptr && cause->of_host();
+  if (of_host && !merged.hardware_known && !common.cluster.gpu_memory) merged.gpu_unknown = true;
+  miss(!merged.hardware_known && !common.cluster.gpu_memory && !of_host, "⟦hw⟧",
        "the GPUs (or their memory alone, ⟦gpu_memory⟧)");
   if (!common.cluster.gpu_reserve) {
     common.cluster.gpu_reserve.emplace(0);
@@ -322,10 +445,20 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
   };
   const std::vector<OffloadDevice> none = {OffloadDevice::kNone};
   assume(common.settings.checkpointing, Checkpointing::kNone, "⟦checkpointing⟧ none");
+  if (stage_open && !runtime.reads_deepspeed_config()) {
+    // FULL_SHARD, and reshard_after_forward of layers.
+    SetField(common, "⟦stage⟧", "3");
+    merged.assumed.emplace_back("⟦stage⟧ 3 (parameters resharded after forward)");
+  }
+  // FSDP's CPUOffloadPolicy moves both.
+  const bool both = !runtime.reads_deepspeed_config() && common.settings.offload_param &&
+                    common.settings.offload_param->front() == OffloadDevice::kCpu;
+  if (shards && both) SetField(common, "⟦offload_optimizer⟧", "cpu");
   if (shards) {
     assume(common.settings.offload_optimizer, none, "⟦offload_optimizer⟧ none");
     assume(common.settings.offload_param, none, "⟦offload_param⟧ none");
   }
+  if (!batch_counts) assume(common.settings.micro_batch, int64_t{1}, "⟦micro_batch⟧ 1");
   if (!common.settings.global_batch && !common.settings.global_batch_tokens) {
     assume(common.settings.grad_accum, int64_t{1}, "⟦grad_accum⟧ 1");
   }

@@ -17,6 +17,7 @@ struct MergedRequest {
   // are none.
   std::string unreadable;
   bool hardware_known = false;
+  bool gpu_unknown = false;  // a host failed, and the memory of its GPUs is unknown
 };
 
 // The GPU memory that a process may use according to a failure's message: all except what other

@@ -7,15 +7,18 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/strings.h"
+#include "planner/why/known_ends.h"
 #include "planner/why/log_facts.h"
 #include "planner/why/log_rates.h"
 #include "planner/why/log_text.h"
+#include "planner/why/run_tasks.h"
 #include "planner/why/traceback.h"
 
 namespace zeroplan {
@@ -37,7 +40,8 @@ constexpr auto kPhaseNames = std::to_array<PhaseNames>({{"", ""},
                                                         {"backward", "the backward pass"},
                                                         {"step", "the optimizer step"},
                                                         {"evaluation", "evaluation"},
-                                                        {"saving", "saving"}});
+                                                        {"saving", "saving"},
+                                                        {"gather", "gathering all parameters"}});
 
 // What a message says that stands at the end of a traceback: "RuntimeError: ...". Its length; 0:
 // the line is none.
@@ -103,6 +107,28 @@ bool OnlyCallsOn(std::string_view function) {
   return false;
 }
 
+// The phase of a process that last printed `label`.
+RunPhase PhaseOfLabel(std::string_view label) {
+  struct LabelPhase {
+    std::string_view part;
+    RunPhase phase;
+  };
+  constexpr auto kLabels =
+      std::to_array<LabelPhase>({{"step ", RunPhase::kUnknown},
+                                 {"Loading checkpoint shards", RunPhase::kLoading},
+                                 {"Loading weights", RunPhase::kLoading},
+                                 {"loading the model", RunPhase::kLoading},
+                                 {"saving ", RunPhase::kSaving},
+                                 {"evaluation", RunPhase::kEvaluation},
+                                 {"nitializ", RunPhase::kInit},
+                                 {"fp16 partitions", RunPhase::kInit},
+                                 {"fp32 partitions", RunPhase::kInit}});
+  for (const LabelPhase& known : kLabels) {
+    if (label.find(known.part) != label.npos) return known.phase;
+  }
+  return RunPhase::kUnknown;
+}
+
 void Most(std::optional<LogFigure>& figure, double value, int64_t line, std::string_view from) {
   if (figure && figure->value >= value) return;
   figure = {value, line, std::string(from)};
@@ -118,8 +144,9 @@ std::string_view RunPhaseText(RunPhase phase) {
 }
 
 std::string_view FailureKindName(FailureKind kind) {
-  constexpr std::array<std::string_view, 6> kNames = {"gpu_memory", "host_memory", "killed",
-                                                      "timeout",    "interrupted", "error"};
+  constexpr std::array<std::string_view, 11> kNames = {
+      "gpu_memory", "host_memory", "killed",   "timeout",   "interrupted", "error",
+      "crashed",    "aborted",     "hardware", "scheduler", "exited"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -144,8 +171,10 @@ const RunFailure* RunLog::Cause() const {
   // Memory first, whoever noticed what before; a timeout follows from a rank that died, and what
   // launchers kill from either.
   for (const FailureKind kind :
-       {FailureKind::kGpuMemory, FailureKind::kHostMemory, FailureKind::kError,
-        FailureKind::kKilled, FailureKind::kTimeout, FailureKind::kInterrupted}) {
+       {FailureKind::kGpuMemory, FailureKind::kHostMemory, FailureKind::kHardware,
+        FailureKind::kScheduler, FailureKind::kError, FailureKind::kCrashed, FailureKind::kKilled,
+        FailureKind::kTimeout, FailureKind::kAborted, FailureKind::kInterrupted,
+        FailureKind::kExited}) {
     for (const RunFailure& failure : failures) {
       if (failure.kind == kind && !WentOn(failure)) return &failure;
     }
@@ -157,7 +186,7 @@ bool RunLog::HasAnything() const {
   return !facts.empty() || !config.empty() || !model_config.empty() || !failures.empty() ||
          !programs.empty() || !memory_lines.empty() || step_seconds || samples_per_second ||
          run_samples_per_second || tokens_per_second_of_gpu || allocated || reserved ||
-         cache_flushes > 0 || steps_seen > 0;
+         cache_flushes > 0 || steps_seen > 0 || all_params > 0;
 }
 
 struct LogReader::State {
@@ -169,9 +198,13 @@ struct LogReader::State {
   void Failures(const std::string& line);
   void Progress(const std::string& line, bool nested);
   void Figures(const std::string& line);
+  void Parameters(const std::string& line);
   void Memory(const std::string& line);
-  void Fail(FailureKind kind, std::string_view message, std::optional<int> rank);
+  void Fail(FailureKind kind, std::string_view message, std::optional<int> rank,
+            const KnownEnd& end = {});
+  void Shortage(RunFailure& failure, std::string_view message);
   void Step(int64_t done);
+  void LastError(const std::string& line);
 
   RunLog log;
   FactReader facts;
@@ -186,7 +219,7 @@ struct LogReader::State {
   int64_t ignored_line = -1;          // of "Exception ignored in", whose traceback follows
   bool ignored = false;               // the traceback that is read is of one
   std::map<int64_t, StepRates> bars;  // of each total
-  StepRates titan_tps, tune_tps, samples, iterations;
+  StepRates titan_tps, tune_tps, samples, iterations, swift_seconds;
   std::string memory_label, last_label;
 };
 
@@ -227,6 +260,9 @@ RunLog LogReader::Finish() {
     const auto longest = state.bars.rbegin();
     log.step_seconds = longest->second.Settled("the progress bar");
   }
+  if (auto seconds = state.swift_seconds.Settled("train_speed")) {
+    log.step_seconds = std::move(seconds);
+  }
   if (!log.step_seconds) {
     log.step_seconds = state.iterations.Settled("elapsed time per iteration");
   }
@@ -235,10 +271,8 @@ RunLog LogReader::Finish() {
     log.tokens_per_second_of_gpu = std::move(rate);
   }
   if (!log.samples_per_second) log.samples_per_second = state.samples.Settled("SamplesPerSec");
-  if (log.Cause() == nullptr && !log.finished) log.last_seen = state.last_label;
-  if (const RunFailure* cause = log.Cause()) {
-    if (cause->frames.empty()) log.last_seen = state.last_label;
-  }
+  const RunFailure* cause = log.Cause();
+  if (cause == nullptr ? !log.finished : cause->frames.empty()) log.last_seen = state.last_label;
   return std::move(log);
 }
 
@@ -249,9 +283,14 @@ void LogReader::State::Piece(std::string_view raw) {
   const bool nested = HasPart(raw, "\x1b[A");
   const std::string line = WithoutControls(raw);
   if (line.empty()) return;
+  if (const std::optional<int> rank = RankOf(line)) {
+    log.highest_rank = std::max(log.highest_rank, *rank);
+  }
   Progress(line, nested);
   Frames(line);
+  const size_t failures = log.failures.size();
   Failures(line);
+  if (log.failures.size() == failures) LastError(line);
   Figures(line);
   Memory(line);
   facts.Line(line, log.lines);
@@ -286,6 +325,7 @@ void LogReader::State::Frame(PythonFrame frame) {
   if (HasPart(frame.file, "fully_sharded_data_parallel.py")) log.fsdp1 = true;
   if (HasPart(frame.file, "/peft/")) log.adapters = true;
   if (HasPart(frame.file, "transformers/trainer.py")) facts.Program("transformers Trainer");
+  facts.Task(TaskOfFile(frame.file));
   const bool tensor = frame.function == "backward" && HasPart(frame.file, "torch/_tensor.py");
   const bool engine = std::any_of(frames.begin(), frames.end(), [](const PythonFrame& above) {
     return HasPart(above.file, "deepspeed/");
@@ -294,8 +334,19 @@ void LogReader::State::Frame(PythonFrame frame) {
   frames.push_back(std::move(frame));
 }
 
-void LogReader::State::Fail(FailureKind kind, std::string_view message, std::optional<int> rank) {
-  const bool of_traceback = kind != FailureKind::kKilled && kind != FailureKind::kTimeout;
+// Reads the sizes of a shortage's message, and what its traceback tells.
+void LogReader::State::Shortage(RunFailure& failure, std::string_view message) {
+  failure.gpu = ShortageIn(message);
+  failure.of_list = ListOperation(frames, codes);
+  if (ForwardWithoutWrapper(frames) && log.plain_forward_line == 0) {
+    log.plain_forward_line = log.lines;
+  }
+}
+
+void LogReader::State::Fail(FailureKind kind, std::string_view message, std::optional<int> rank,
+                            const KnownEnd& end) {
+  const bool of_traceback = kind == FailureKind::kGpuMemory || kind == FailureKind::kHostMemory ||
+                            kind == FailureKind::kError || kind == FailureKind::kInterrupted;
   if (of_traceback && std::exchange(ignored, false)) {
     frames.clear();
     codes.clear();
@@ -317,7 +368,13 @@ void LogReader::State::Fail(FailureKind kind, std::string_view message, std::opt
   if (failure.frames.size() > kShown) {
     failure.frames.erase(failure.frames.begin(), failure.frames.end() - kShown);
   }
-  if (kind == FailureKind::kGpuMemory) failure.gpu = ShortageIn(message);
+  failure.what = end.what;
+  failure.way_out = kind == FailureKind::kError ? WayOutOfError(message) : end.way_out;
+  // A process that ended without a traceback was at what it printed last.
+  if (failure.phase == RunPhase::kUnknown && frames.empty()) {
+    failure.phase = PhaseOfLabel(last_label);
+  }
+  if (kind == FailureKind::kGpuMemory) Shortage(failure, message);
   if (kind == FailureKind::kHostMemory) {
     failure.host_wanted = SizeAfter(message, "tried to allocate ");
   }
@@ -373,17 +430,11 @@ void LogReader::State::Failures(const std::string& line) {
     Fail(FailureKind::kTimeout, from("Watchdog caught"), rank);
     return;
   }
-  for (const std::string_view kill :
-       {"exitcode: -9", "exitcode  : -9", "return code = -9", "Signal 9 (SIGKILL)",
-        "oom_kill event", "oom-kill event", "Out of memory: Killed process",
-        "died with <Signals.SIGKILL", "killed by signal: Killed"}) {
-    if (!has(kill)) continue;
-    Fail(FailureKind::kKilled, Trimmed(line), rank);
-    return;
-  }
   const std::string_view text = Trimmed(line);
-  if (text == "Killed" || (has(" Killed  ") && has("python"))) {
-    Fail(FailureKind::kKilled, text, rank);
+  if (const std::optional<KnownEnd> end = EndIn(line)) {
+    // An exit code alone adds nothing to a failure that is known.
+    const bool known = end->kind == FailureKind::kExited && log.Cause() != nullptr;
+    if (!known) Fail(end->kind, text, rank, *end);
     return;
   }
   // "[rank0]: RuntimeError: ..." and "gpu-q-49: RuntimeError: ..." too.
@@ -409,6 +460,16 @@ void LogReader::State::Failures(const std::string& line) {
        message, rank);
 }
 
+void LogReader::State::LastError(const std::string& line) {
+  const std::string low = LowerAscii(std::string_view(line).substr(0, kLongestMessage));
+  for (const std::string_view word : {"error", "fatal", "failed", "abort", "exception"}) {
+    if (!HasPart(low, word)) continue;
+    log.last_error = PrintableText(Trimmed(line), 160);
+    log.last_error_line = log.lines;
+    return;
+  }
+}
+
 void LogReader::State::Step(int64_t done) {
   if (done > last_step) ++log.steps_told;
   last_step = done;
@@ -416,9 +477,23 @@ void LogReader::State::Step(int64_t done) {
 }
 
 void LogReader::State::Progress(const std::string& line, bool nested) {
-  if (HasPart(line, "***** Running Evaluation")) evaluating = true;
-  if (HasPart(line, "eval_runtime")) evaluating = false;
+  if (HasPart(line, "***** Running Evaluation")) {
+    evaluating = true;
+    last_label = "evaluation";
+  }
+  if (HasPart(line, "eval_runtime")) {
+    evaluating = false;
+    last_label = "training";
+  }
   if (HasPart(line, "***** Running training")) last_label = "training";
+  if (HasPart(line, "init_distributed] ")) last_label = "initializing torch.distributed";
+  if (HasPart(line, "Instantiating model and loading checkpoint")) {
+    last_label = HasPart(line, " took ") ? "the end of loading" : "loading the model";
+  }
+  for (const std::string_view saving :
+       {"Saving model checkpoint to", "is about to be saved", "] Saving ", "Saving checkpoint"}) {
+    if (HasPart(line, saving)) last_label = "saving a checkpoint";
+  }
   const std::optional<ProgressBar> bar = BarIn(line);
   if (!bar) return;
   if (!bar->label.empty() && bar->label.size() < 80) {
@@ -431,10 +506,31 @@ void LogReader::State::Progress(const std::string& line, bool nested) {
   if (bar->seconds && bar->done > 1) bars[bar->total].Add(*bar->seconds, log.lines);
 }
 
+// Counts of a model's parameters, by PEFT, llama-recipes and torchtitan.
+void LogReader::State::Parameters(const std::string& line) {
+  const auto count = [&](std::optional<int64_t> value) {
+    if (!value || *value <= 0 || log.all_params > 0) return;
+    log.all_params = *value;
+    log.params_line = log.lines;
+  };
+  if (HasPart(line, "trainable params: ")) {
+    const std::optional<int64_t> trained = CountAfter(line, "trainable params: ");
+    const std::optional<int64_t> all = CountAfter(line, "all params: ");
+    if (trained && all && *trained < *all) count(*all - *trained);
+  }
+  if (HasPart(line, " Million params")) {
+    if (const auto millions = NumberAfter(line, " has "); millions && *millions < 1e7) {
+      count(std::llround(*millions * 1e6));
+    }
+  }
+  if (HasPart(line, " total parameters")) count(CountAfter(line, " size: "));
+}
+
 void LogReader::State::Figures(const std::string& line) {
   for (const std::string_view count : {"Number of trainable parameters = ", "trainable params: "}) {
     if (const auto value = CountAfter(line, count)) log.trained_params = *value;
   }
+  Parameters(line);
   const auto has = [&](std::string_view part) { return HasPart(line, part); };
   const auto set = [&](std::optional<LogFigure>& figure, std::string_view key) {
     if (!has(key)) return;
@@ -466,6 +562,23 @@ void LogReader::State::Figures(const std::string& line) {
       iterations.Add(*ms / 1e3, log.lines);
     }
     if (const auto step = CountAfter(line, "iteration ")) Step(*step);
+  }
+  // ms-swift's, in the Trainer's dictionary.
+  if (has("'train_speed(iter/s)'") || has("\"train_speed(iter/s)\"")) {
+    if (const auto rate = NumberAfter(line, "train_speed(iter/s)"); rate && *rate > 0) {
+      swift_seconds.Add(1 / *rate, log.lines);
+    }
+  } else if (has("'train_speed(s/it)'") || has("\"train_speed(s/it)\"")) {
+    if (const auto rate = NumberAfter(line, "train_speed(s/it)"); rate && *rate > 0) {
+      swift_seconds.Add(*rate, log.lines);
+    }
+  }
+  if (has("memory(GiB)")) {
+    facts.Program("ms-swift");
+    if (const auto memory = NumberAfter(line, "memory(GiB)"); memory && *memory < 1e6) {
+      Most(log.reserved, *memory * (1ull << 30), log.lines, "memory(GiB)");
+    }
+    if (const auto step = CountAfter(line, "global_step/max_steps")) Step(*step);
   }
   if (has("tps: ") && has("step: ") && has("memory: ")) {
     if (const auto tps = NumberAfter(line, "tps: ")) titan_tps.Add(*tps, log.lines);

@@ -26,7 +26,8 @@ enum class RunPhase : uint8_t {
   kBackward,    // includes recompute of checkpointed layers
   kStep,        // clipping and the optimizer
   kEvaluation,  // without gradients
-  kSaving       // a checkpoint, or whole weights gathered
+  kSaving,      // a checkpoint, or whole weights gathered for it
+  kGather       // all parameters gathered outside a step: GatheredParameters, generation
 };
 std::string_view RunPhaseName(RunPhase phase);  // "backward"; kUnknown: ""
 std::string_view RunPhaseText(RunPhase phase);  // "the backward pass"
@@ -36,8 +37,13 @@ enum class FailureKind : uint8_t {
   kHostMemory,   // an allocation that failed
   kKilled,       // SIGKILL, the signal with which the kernel ends a process when memory is short
   kTimeout,      // a collective that not all ranks joined
-  kInterrupted,  // SIGINT, SIGTERM
-  kError         // another exception
+  kInterrupted,  // SIGINT, SIGTERM, SIGHUP
+  kError,        // another exception
+  kCrashed,      // a signal of native code: SIGSEGV, SIGBUS
+  kAborted,      // SIGABRT, which often follows another rank's failure
+  kHardware,     // a GPU, a link or a node failed
+  kScheduler,    // a time limit, preemption
+  kExited        // an exit code alone
 };
 std::string_view FailureKindName(FailureKind kind);  // "gpu_memory"
 
@@ -62,10 +68,16 @@ struct RunFailure {
   std::vector<std::string> frames;  // "trainer.py:2772 training_step", the outermost first
   OomMessage gpu;                   // kGpuMemory
   std::optional<uint64_t> host_wanted;
+  // The cause and the way out that are known of such an end (known_ends.h); empty: none.
+  std::string what, way_out;
+  // The operation that makes a list of tensors, of which the wanted memory is one
+  // ("torch._foreach_sqrt"); empty: none is in the traceback.
+  std::string of_list;
   int64_t steps_before = 0;  // RunLog::steps_told at the time of the failure
 
   // Whether a host's memory ran out, as far as is known.
   bool of_host() const { return kind == FailureKind::kHostMemory || kind == FailureKind::kKilled; }
+  bool of_memory() const { return kind == FailureKind::kGpuMemory || of_host(); }
 };
 
 // A log's value for a field of a request, in the form of an option.
@@ -82,6 +94,12 @@ struct LogFigure {
   double value = 0;
   int64_t line = 0;
   std::string from;  // "RunningAvgSamplesPerSec"
+};
+
+// A reason why the run is not predicted as another program's: "Unsloth has kernels of its own".
+struct NotPredicted {
+  std::string why;
+  std::string unless;  // a field that overrides it, if given
 };
 
 // A line of DeepSpeed's see_memory_usage, bytes.
@@ -106,7 +124,17 @@ struct RunLog {
   bool fsdp1 = false;                 // FullyShardedDataParallel, not fully_shard
   bool adapters = false;              // PEFT's
   int64_t trained_params = 0;         // as counted by Trainer or PEFT; 0: not found
-  int64_t plain_backward_line = 0;    // Tensor.backward called without an engine; 0: not seen
+  int64_t all_params = 0;             // the model's, without adapters; 0: not found
+  int64_t params_line = 0;            // the line of all_params
+  std::string task;                   // "GRPO", if it is no supervised training; see run_tasks.h
+  int64_t task_line = 0;
+  std::optional<NotPredicted> not_predicted;
+  int64_t plain_backward_line = 0;  // Tensor.backward called without an engine; 0: not seen
+  // A Trainer's forward pass without frames of DDP, FSDP or DeepSpeed; 0: not seen.
+  int64_t plain_forward_line = 0;
+  int highest_rank = -1;   // in the lines' prefixes; -1: none has one
+  std::string last_error;  // the last line that speaks of an error and is not understood
+  int64_t last_error_line = 0;
 
   std::vector<RunFailure> failures;  // in the order of the log, the first of each kind and rank
   bool finished = false;             // training reports its end, after the last failure

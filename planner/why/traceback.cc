@@ -43,12 +43,19 @@ constexpr auto kPhaseRules = std::to_array<PhaseRule>({
     {"", "_save_optimizer_and_scheduler", RunPhase::kSaving},
     {"", "_zero3_consolidated_16bit_state_dict", RunPhase::kSaving},
     {"accelerate/", "get_state_dict", RunPhase::kSaving},
+    {"fsdp/", "state_dict", RunPhase::kSaving},
+    {"", "get_model_state_dict", RunPhase::kSaving},
+    {"", "_full_post_state_dict_hook", RunPhase::kSaving},
     {"", "from_pretrained", RunPhase::kLoading},
     {"", "_from_pretrained", RunPhase::kLoading},
     {"", "from_config", RunPhase::kLoading},
     {"", "_load_pretrained_model", RunPhase::kLoading},
     {"", "_move_model_to_device", RunPhase::kLoading},
     {"", "load_model", RunPhase::kLoading},
+    {"", "unwrap_model_for_generation", RunPhase::kGather},
+    {"", "gather_deepspeed3_params", RunPhase::kGather},
+    {"", "summon_full_params", RunPhase::kGather},
+    {"", "_move_model_to_vllm", RunPhase::kGather},
     {"deepspeed/__init__.py", "initialize", RunPhase::kInit},
     {"", "deepspeed_init", RunPhase::kInit},
     {"accelerate/accelerator.py", "prepare", RunPhase::kInit},
@@ -58,6 +65,7 @@ constexpr auto kPhaseRules = std::to_array<PhaseRule>({
     {"torch/nn/parallel/distributed.py", "__init__", RunPhase::kInit},
     {"deepspeed/runtime/engine.py", "__init__", RunPhase::kInit},
     {"partition_parameters.py", "_post_init_method", RunPhase::kLoading},
+    {"partition_parameters.py", "__enter__", RunPhase::kGather},
     {"torch/nn/modules/module.py", "to", RunPhase::kLoading},
     {"torch/nn/modules/module.py", "cuda", RunPhase::kLoading},
     {"torch/", "clip_grad_norm_", RunPhase::kStep},
@@ -82,7 +90,8 @@ constexpr auto kPhaseRules = std::to_array<PhaseRule>({
 constexpr auto kLossFunctions = std::to_array<std::string_view>(
     {"cross_entropy", "fixed_cross_entropy", "ForCausalLMLoss", "LigerForCausalLMLoss",
      "loss_function", "fused_linear_cross_entropy_forward", "liger_cross_entropy",
-     "liger_fused_linear_cross_entropy", "linear_cross_entropy", "compute_cross_entropy"});
+     "liger_fused_linear_cross_entropy", "linear_cross_entropy", "compute_cross_entropy",
+     "_convert_to_fp32", "selective_log_softmax"});
 
 constexpr auto kFrameFacts = std::to_array<FrameFact>({
     {"liger_kernel/", "", "⟦code⟧", "liger"},
@@ -95,6 +104,9 @@ constexpr auto kFrameFacts = std::to_array<FrameFact>({
     {"", "flash_attention_forward", "⟦attn⟧", "flash"},
     {"flash_attn/", "", "⟦attn⟧", "flash"},
     {"deepspeed/runtime/", "", "⟦runtime⟧", "deepspeed"},
+    {"deepspeed/runtime/zero/stage3.py", "", "⟦stage⟧", "3"},
+    {"deepspeed/runtime/zero/partition_parameters.py", "", "⟦stage⟧", "3"},
+    {"deepspeed/runtime/zero/parameter_offload.py", "", "⟦stage⟧", "3"},
     {"torch/distributed/fsdp/", "", "⟦runtime⟧", "fsdp2"},
     {"torch/nn/parallel/distributed.py", "", "⟦runtime⟧", "ddp"},
     {"torch/utils/checkpoint.py", "", "⟦checkpointing⟧", "full"},
@@ -225,6 +237,44 @@ bool Recomputes(const std::vector<PythonFrame>& frames) {
   for (const PythonFrame& frame : frames) {
     backward = backward || frame.function.find("backward") != std::string::npos;
     if (backward && frame.file.find("torch/utils/checkpoint.py") != std::string::npos) return true;
+  }
+  return false;
+}
+
+std::string ListOperation(const std::vector<PythonFrame>& frames,
+                          const std::vector<std::string>& codes) {
+  constexpr std::string_view kForeach = "torch._foreach_";
+  if (!codes.empty()) {
+    // The last line of source is that of the shortage; carets may stand below it.
+    for (auto code = codes.rbegin(); code != codes.rend(); ++code) {
+      if (code->find("^^^") != std::string::npos) continue;
+      if (const size_t at = code->find(kForeach); at != std::string::npos) {
+        return std::string(NameAt(*code, at));
+      }
+      break;
+    }
+  }
+  constexpr size_t kLast = 2;
+  for (size_t i = frames.size() - std::min(frames.size(), kLast); i < frames.size(); ++i) {
+    const std::string& name = frames[i].function;
+    if (name.find("flatten_dense_tensors") != std::string::npos) return name;
+    if (name.starts_with("_multi_tensor_")) return name;
+  }
+  return "";
+}
+
+bool ForwardWithoutWrapper(const std::vector<PythonFrame>& frames) {
+  bool trainer = false;
+  for (const PythonFrame& frame : frames) {
+    const auto in = [&](std::string_view part) {
+      return frame.file.find(part) != std::string::npos;
+    };
+    if (in("torch/nn/parallel/") || in("/fsdp/") || in("deepspeed/") || in("accelerate/hooks.py") ||
+        frame.function.find("backward") != std::string::npos) {
+      return false;
+    }
+    trainer = trainer || (in("transformers/trainer.py") && frame.function == "training_step");
+    if (trainer && in("transformers/models/")) return true;
   }
   return false;
 }

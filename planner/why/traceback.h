@@ -31,6 +31,14 @@ RunPhase PhaseOfFrames(const std::vector<PythonFrame>& frames,
 // Whether the frames run checkpointed layers again in a backward pass.
 bool Recomputes(const std::vector<PythonFrame>& frames);
 
+// The operation that makes a list of tensors one by one, if the last frames or source lines name
+// one: "torch._foreach_sqrt", "flatten_dense_tensors"; "": none.
+std::string ListOperation(const std::vector<PythonFrame>& frames,
+                          const std::vector<std::string>& codes);
+// Whether a Trainer's training step reaches the model's own code without a frame of DDP, FSDP,
+// DeepSpeed or accelerate's hooks.
+bool ForwardWithoutWrapper(const std::vector<PythonFrame>& frames);
+
 // The value of a field that frames of a file imply.
 struct FrameFact {
   std::string_view path;      // a part of the file's path

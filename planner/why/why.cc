@@ -15,6 +15,7 @@
 #include "planner/report/report_text.h"
 #include "planner/runtimes/runtimes.h"
 #include "planner/why/merged_request.h"
+#include "planner/why/run_tasks.h"
 #include "planner/why/why_parts.h"
 
 namespace zeroplan {
@@ -25,6 +26,8 @@ class NotingFields : public FieldSink {
  public:
   NotingFields(FieldSink& to, std::map<std::string, std::string>& given) : to_(to), given_(given) {}
   void Take(AddedField field) override {
+    // A run's recompute is turned on outside its config.
+    if (field.info.name == "⟦checkpointing⟧") field.info.decided_by = {};
     auto take = std::move(field.take);
     field.take = [take, &given = given_, name = field.info.name](const std::string& text,
                                                                  std::string_view as) {
@@ -99,9 +102,39 @@ std::string Because(std::vector<std::string> assumed) {
   return fmt::format(" Taken without being said: {}.", fmt::join(assumed, ", "));
 }
 
+// FSDP1 moves each wrapped module to the GPU before it shards it.
+void FindWholeModules(const RunFailure& failure, WhyAnswer& answer) {
+  const bool moves = std::any_of(
+      failure.frames.begin(), failure.frames.end(),
+      [](const std::string& frame) { return frame.ends_with(" _move_states_to_device"); });
+  if (!moves) return;
+  answer.findings.emplace_back(
+      "FSDP1 moves a wrapped module whole to the GPU before it shards it (_move_states_to_device): "
+      "layers have to be wrapped each for itself (fsdp_transformer_layer_cls_to_wrap), and a 4-bit "
+      "base has to be sharded, which takes bnb_4bit_quant_storage in the dtype of training. "
+      "fsdp_offload_params keeps the shards on the host.");
+}
+
 // What of the memory was in the way.
 void FindGpuShortage(const RunFailure& failure, WhyAnswer& answer) {
   const OomMessage& gpu = failure.gpu;
+  if (failure.phase == RunPhase::kGather) {
+    answer.findings.emplace_back(
+        "Not fragmentation: all parameters are gathered, and what was wanted is one of them.");
+    return;
+  }
+  if (!failure.of_list.empty()) {
+    const bool optimizer = failure.of_list.starts_with("torch._foreach_") ||
+                           failure.of_list.starts_with("_multi_tensor_");
+    answer.findings.push_back(fmt::format(
+        "Not fragmentation: {} makes one tensor for each parameter, and {} is one of them; the "
+        "whole list has to fit.{}",
+        failure.of_list, gpu.wanted ? fmt::format("the wanted {}", GiBText(*gpu.wanted)) : "this",
+        optimizer ? " A fused optimizer (optim adamw_torch_fused, or foreach=False) makes none of "
+                    "them."
+                  : ""));
+    return;
+  }
   const std::optional<uint64_t> unallocated = gpu.Unallocated();
   if (gpu.wanted && unallocated) {
     // What the allocator could still ask the driver for.
@@ -175,8 +208,10 @@ void CompareShortage(const RunFailure& failure, WhyAnswer& answer) {
   if (gpu.wanted) {
     const std::vector<std::string> names = TensorsOfSize(*gpu.wanted, predicted);
     if (!names.empty() && names.size() <= 2) {
-      answer.findings.push_back(fmt::format("{}, which were wanted, is the size of {} of this run.",
-                                            GiBText(*gpu.wanted), fmt::join(names, ", or of ")));
+      answer.findings.push_back(
+          fmt::format("{}, which were wanted, is the size of {} of this run, and "
+                      "may be that of other tensors.",
+                      GiBText(*gpu.wanted), fmt::join(names, ", or of ")));
     }
   }
   if (!phase) return;
@@ -314,6 +349,8 @@ void Predict(MergedRequest& merged, WhyAnswer& answer) {
           "choices; a run had one",
           inputs.setups.size());
     }
+    constexpr uint64_t kNoLimit = uint64_t{1} << 50;
+    if (merged.gpu_unknown) inputs.cluster.gpu_capacity_bytes = kNoLimit;
     if (!merged.hardware_known) {
       if (!common.cluster.host_memory) inputs.cluster.host_capacity_bytes.reset();
       inputs.cluster.pinned_limit_bytes.reset();
@@ -371,6 +408,7 @@ std::optional<TorchPhase> PredictedPhase(RunPhase phase) {
     case RunPhase::kResume:
     case RunPhase::kEvaluation:
     case RunPhase::kSaving:
+    case RunPhase::kGather:
       return std::nullopt;
   }
   return std::nullopt;
@@ -393,6 +431,43 @@ void AddWhyFields(FieldSink& sink, WhyRequest& request) {
   AddRunFields(fields, request.common);
 }
 
+namespace {
+
+// The reason why the log's run is not predicted whatever is given; "": it is.
+std::string WhyNotPredicted(const WhyRequest& request, const RunLog& log) {
+  if (log.not_predicted && !request.given.contains(log.not_predicted->unless)) {
+    return fmt::format("{}; {} predicts it as another program's run", log.not_predicted->why,
+                       log.not_predicted->unless);
+  }
+  // Around its steps such a run holds what supervised training holds.
+  const RunFailure* cause = log.Cause();
+  const bool steps = cause == nullptr || PredictedPhase(cause->phase) == TorchPhase::kStep ||
+                     PredictedPhase(cause->phase) == TorchPhase::kForwardBackward ||
+                     cause->phase == RunPhase::kUnknown || cause->phase == RunPhase::kEvaluation;
+  if (!log.task.empty() && steps) {
+    return fmt::format("a step of {} is not predicted (line {})", log.task, log.task_line);
+  }
+  return "";
+}
+
+// Returns whether too much of a run's memory is unexplained for any change to suffice by
+// prediction; if so, adds a finding.
+bool TooMuchUnexplained(WhyAnswer& answer) {
+  const WhyPrediction& predicted = *answer.prediction;
+  constexpr double kUnexplained = 0.2;
+  if (!predicted.needed) return false;
+  const auto needed = static_cast<double>(*predicted.needed);
+  const auto beyond = static_cast<double>(predicted.beyond);
+  if (beyond <= kUnexplained * needed) return false;
+  answer.findings.push_back(fmt::format(
+      "{:.0f} % of what the run held and wanted is not explained by what is known of it, so no "
+      "change is known to suffice.",
+      100 * beyond / needed));
+  return true;
+}
+
+}  // namespace
+
 WhyAnswer FindWhy(const WhyRequest& request) {
   WhyAnswer answer;
   answer.log = ReadRunLog(request.log);
@@ -414,7 +489,10 @@ WhyAnswer FindWhy(const WhyRequest& request) {
   answer.missing = merged.missing;
   answer.assumed = merged.assumed;
   const RunFailure* cause = log.Cause();
-  if (cause != nullptr && cause->kind == FailureKind::kGpuMemory) FindGpuShortage(*cause, answer);
+  if (cause != nullptr && cause->kind == FailureKind::kGpuMemory) {
+    FindGpuShortage(*cause, answer);
+    FindWholeModules(*cause, answer);
+  }
   for (const auto& [field, note] : log.unknown_values) {
     if (log.Fact(field) == nullptr && !request.given.contains(field)) answer.notes.push_back(note);
   }
@@ -433,16 +511,24 @@ WhyAnswer FindWhy(const WhyRequest& request) {
                     "memory was short, and each time the GPU waits.",
                     log.cache_flushes, log.cache_flushes == 1 ? "" : "s", log.cache_flush_line));
   }
+  if (cause != nullptr && !cause->way_out.empty()) answer.findings.push_back(cause->way_out);
+  if (!log.task.empty()) {
+    answer.findings.push_back(TaskText(log.task, log.task_line));
+  }
   // What did not die of memory is not explained by it.
-  const bool other = cause != nullptr &&
-                     (cause->kind == FailureKind::kError || cause->kind == FailureKind::kTimeout ||
-                      cause->kind == FailureKind::kInterrupted);
+  const bool other = cause != nullptr && !cause->of_memory();
   if (other && request.add.empty()) {
     answer.missing.clear();
     answer.assumed.clear();
     return answer;
   }
-  if (answer.missing.empty()) Predict(merged, answer);
+  if (const std::string why = WhyNotPredicted(request, log); !why.empty()) {
+    answer.missing.clear();
+    answer.assumed.clear();
+    answer.why_no_prediction = why;
+  } else if (answer.missing.empty()) {
+    Predict(merged, answer);
+  }
   if (!request.add.empty()) answer.added = AddRow(request, answer, merged);
   if (!answer.prediction) return answer;
   if (cause == nullptr) {
@@ -456,11 +542,20 @@ WhyAnswer FindWhy(const WhyRequest& request) {
     FindAlternatives(request, answer);
   }
   const bool host = cause->of_host();
+  FindAround(*cause, answer);
   if (host) FindHostShortage(*cause, answer);
-  if (host || cause->kind == FailureKind::kGpuMemory) FindAround(*cause, answer);
   const bool steps = PredictedPhase(cause->phase).has_value() || cause->phase == RunPhase::kUnknown;
-  if (cause->kind == FailureKind::kGpuMemory && steps) FindChanges(merged, answer);
-  if (host && HostIsShort(*answer.prediction)) FindChanges(merged, answer);
+  if (cause->kind == FailureKind::kGpuMemory && steps && !TooMuchUnexplained(answer)) {
+    FindChanges(merged, answer);
+  }
+  if (host && HostIsShort(*answer.prediction)) {
+    if (merged.gpu_unknown) {
+      answer.findings.emplace_back(
+          "⟦hw⟧ (or ⟦gpu_memory⟧) gives the changes after which it fits a GPU and a host.");
+    } else {
+      FindChanges(merged, answer);
+    }
+  }
   return answer;
 }
 
@@ -468,10 +563,8 @@ std::string WhyIncomplete(const WhyAnswer& answer) {
   if (answer.missing.empty()) return answer.why_no_prediction;
   std::vector<std::string> parts;
   for (const MissingField& missing : answer.missing) {
-    parts.push_back(fmt::format(
-        "{}, {}{}", missing.field, missing.what,
-        missing.hint.empty() ? ""
-                             : fmt::format(" (the log has {}, which is not here)", missing.hint)));
+    parts.push_back(fmt::format("{}, {}{}", missing.field, missing.what,
+                                missing.hint.empty() ? "" : fmt::format(" ({})", missing.hint)));
   }
   return fmt::format("{} does not say what a prediction takes; give {}",
                      answer.log.source == "-" ? "the log" : answer.log.source,

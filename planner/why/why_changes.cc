@@ -84,6 +84,11 @@ constexpr RecipeChange kRecipeChanges[] = {
      [](const TorchRecipe& r) { return !r.expandable_segments; }},
     {"⟦code⟧ liger", "use_liger_kernel True", [](TorchRecipe& r) { r.code = CodeStyle::kLiger; },
      [](const TorchRecipe& r) { return r.code == CodeStyle::kHf || r.code == CodeStyle::kPlain; }},
+    {"⟦optim⟧ adamw_torch_fused", "optim adamw_torch_fused",
+     [](TorchRecipe& r) { r.optimizer = TorchOptimizer::kAdamWFused; },
+     [](const TorchRecipe& r) {
+       return r.optimizer.value_or(TorchOptimizer::kAdamW) == TorchOptimizer::kAdamW;
+     }},
     {"⟦optim⟧ adamw_bnb_8bit", "optim adamw_bnb_8bit",
      [](TorchRecipe& r) { r.optimizer = TorchOptimizer::kAdamW8bit; },
      [](const TorchRecipe& r) {
@@ -103,9 +108,12 @@ void FindChanges(MergedRequest& merged, WhyAnswer& answer) {
   const TrainSetup& now = predicted.choice.setup;
   PlanRequest plan;
   plan.common = merged.common;
-  if (!plan.common.config.given()) {
-    Set(plan.common.settings.global_batch, now.batch.global_batch());
-  }
+  // A config whose batch is open keeps the sequences of the run's step, too.
+  const ConfigDocument& config = plan.common.config;
+  const bool closed =
+      config.Says("train_batch_size") ||
+      (config.Says("train_micro_batch_size_per_gpu") && config.Says("gradient_accumulation_steps"));
+  if (!closed) Set(plan.common.settings.global_batch, now.batch.global_batch());
   Assumptions unused;
   unused.logged = true;
   ResolvedPlan resolved(plan, unused);

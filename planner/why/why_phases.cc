@@ -25,27 +25,13 @@ std::optional<AroundPhase> AroundOf(RunPhase phase) {
   }
 }
 
-// Where a process was that was killed without a word: what it last printed tells.
-RunPhase PhaseOfLabel(std::string_view label) {
-  if (label.starts_with("Loading checkpoint shards") || label.starts_with("Loading weights")) {
-    return RunPhase::kLoading;
-  }
-  if (label.starts_with("step ")) return RunPhase::kUnknown;
-  const bool init = label.find("nitializ") != label.npos ||
-                    label.find("fp16 partitions") != label.npos ||
-                    label.find("fp32 partitions") != label.npos;
-  return init ? RunPhase::kInit : RunPhase::kUnknown;
-}
-
 }  // namespace
 
 void FindAround(const RunFailure& failure, WhyAnswer& answer) {
   const WhyPrediction& predicted = *answer.prediction;
   const TorchFootprint& torch = *predicted.choice.footprint.torch;
   const int ranks = predicted.resolved->inputs().cluster.ranks_per_node();
-  RunPhase phase = failure.phase;
-  if (phase == RunPhase::kUnknown) phase = PhaseOfLabel(answer.log.last_seen);
-  const std::optional<AroundPhase> around = AroundOf(phase);
+  const std::optional<AroundPhase> around = AroundOf(failure.phase);
   if (!around) return;
   for (const AroundPeak& peak : torch.around) {
     if (peak.phase != *around) continue;
@@ -69,7 +55,7 @@ void FindAround(const RunFailure& failure, WhyAnswer& answer) {
     answer.findings.push_back(fmt::format(
         "What {} takes is not predicted of this run: it is known of transformers' Trainer and of "
         "DeepSpeed's engine.",
-        RunPhaseText(phase)));
+        RunPhaseText(failure.phase)));
   }
 }
 
@@ -93,14 +79,23 @@ void FindHostShortage(const RunFailure& failure, WhyAnswer& answer) {
   }
   answer.findings.push_back(std::move(text));
   const RunLog& log = answer.log;
+  const bool killed = failure.kind == FailureKind::kKilled;
+  constexpr double kSmallPart = 0.6;
+  const bool room = killed && log.host_used &&
+                    log.host_used->value < kSmallPart * log.host_total->value &&
+                    predicted.host_bytes && needs <= *predicted.host_bytes;
   if (log.host_used) {
     answer.findings.push_back(fmt::format(
-        "The log has up to {} of a host in use, {:.1f} % of some {:.0f} GiB ({}, line {}).",
+        "The log has up to {} of a host in use, {:.1f} % of some {:.0f} GiB ({}, line {}).{}",
         GiBText(static_cast<uint64_t>(log.host_used->value)),
         100 * log.host_used->value / log.host_total->value, log.host_total->value / (1ull << 30),
-        log.host_used->from, log.host_used->line));
+        log.host_used->from, log.host_used->line,
+        room ? " Neither explains a host without memory: look for the limit of its job or "
+               "container (/sys/fs/cgroup/memory.max; docker --memory, Slurm --mem, a Kubernetes "
+               "limit)."
+             : ""));
   }
-  if (failure.kind == FailureKind::kKilled) {
+  if (killed && !room) {
     answer.findings.push_back(fmt::format(
         "The kernel ends a process so where a host, or the control group of a job, has no more "
         "memory{}",

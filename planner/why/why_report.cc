@@ -9,6 +9,7 @@
 #include "core/base/units.h"
 #include "planner/report/choice_json.h"
 #include "planner/report/report_text.h"
+#include "planner/why/log_text.h"
 #include "planner/why/why_parts.h"
 
 namespace zeroplan {
@@ -36,13 +37,14 @@ std::string Verdict(const RunLog& log) {
   const RunFailure* cause = log.Cause();
   if (cause == nullptr) {
     if (log.finished) return "The run ended as it should.";
-    if (log.steps_seen > 0) {
-      return fmt::format("No failure is in the log; the last that it tells is step {}.",
-                         log.steps_seen);
-    }
-    return log.last_seen.empty()
-               ? "No failure and no step is in the log."
-               : fmt::format("No failure is in the log; last seen: {}.", log.last_seen);
+    std::string text = log.steps_seen > 0 ? fmt::format("The log ends at step {}.", log.steps_seen)
+                       : log.last_seen.empty()
+                           ? "The log tells of no step."
+                           : fmt::format("The log ends here: {}.", log.last_seen);
+    text += " It names no failure that is known, and no end of the training.";
+    if (log.last_error.empty()) return text;
+    return text + fmt::format(" The last line there that speaks of an error (line {}): {}",
+                              log.last_error_line, log.last_error);
   }
   const std::string at = fmt::format("(line {}{})", cause->line, RankText(*cause));
   const std::string where = WhereText(*cause, log);
@@ -68,20 +70,62 @@ std::string Verdict(const RunLog& log) {
           cause->host_wanted ? fmt::format(": {} were wanted", GiBText(*cause->host_wanted)) : "");
     case FailureKind::kKilled:
       return fmt::format(
-          "A process was killed (SIGKILL){} {}, as the kernel does where a host has no "
-          "more memory, and as launchers do to the others.",
-          where, at);
+          "{}{} {}, as the kernel does where a host has no more memory, and as "
+          "launchers do to the others.",
+          cause->what.empty() ? "A process was killed (SIGKILL)" : cause->what, where, at);
     case FailureKind::kTimeout:
       return fmt::format(
           "A collective timed out {}: not all ranks came to it. A rank that died, stands still or "
           "went another way is the cause; its own output says why. {}",
           at, cause->message);
     case FailureKind::kInterrupted:
-      return fmt::format("It was interrupted{} {}.", where, at);
+      return fmt::format("It was interrupted{} {}{}.", where, at,
+                         cause->what.empty() ? "" : ": " + cause->what);
+    case FailureKind::kCrashed:
+    case FailureKind::kAborted:
+      return fmt::format("It crashed{} {}: {}.", where, at, cause->what);
+    case FailureKind::kHardware:
+      return fmt::format("Hardware failed{} {}: {}.", where, at, cause->what);
+    case FailureKind::kScheduler:
+      return fmt::format("It was ended{} {}: {}.", where, at, cause->what);
+    case FailureKind::kExited:
+      return fmt::format("A process ended with {}{} {}.", cause->what, where, at);
     case FailureKind::kError:
       return fmt::format("It died of an error{} {}: {}", where, at, cause->message);
   }
   return "";
+}
+
+// The speed of a run that is not predicted: its step, and tokens/s if the log has the batch, the
+// sequences and the GPUs; "": the log has no time.
+std::string MeasuredText(const RunLog& log) {
+  const auto count = [&](const char* field) {
+    const LogFact* fact = log.Fact(field);
+    return fact == nullptr ? int64_t{0} : CountAfter(fact->text, "").value_or(0);
+  };
+  const int64_t gpus = count("⟦gpus⟧"), length = count("⟦seq_len⟧");
+  const int64_t accum = count("⟦grad_accum⟧");
+  const double whole = static_cast<double>(count("⟦global_batch⟧"));
+  const double product = static_cast<double>(count("⟦micro_batch⟧")) * static_cast<double>(accum) *
+                         static_cast<double>(gpus);
+  const double sequences = whole > 0 ? whole : product;
+  double seconds = log.step_seconds ? log.step_seconds->value : 0;
+  if (log.samples_per_second && sequences > 0) seconds = sequences / log.samples_per_second->value;
+  if (seconds <= 0) {
+    if (!log.tokens_per_second_of_gpu) return "";
+    return fmt::format("Measured: {:.0f} tokens/s of a GPU ({}, line {}).",
+                       log.tokens_per_second_of_gpu->value, log.tokens_per_second_of_gpu->from,
+                       log.tokens_per_second_of_gpu->line);
+  }
+  std::string text = fmt::format("Measured: {} a step", FormatSeconds(seconds));
+  if (sequences > 0) text += fmt::format(", {:.0f} sequences", sequences);
+  if (sequences > 0 && length > 0 && gpus > 0) {
+    text += fmt::format(
+        " of {} tokens on {} GPU{}, which is {:.0f} tokens/s of a GPU", length, gpus,
+        gpus == 1 ? "" : "s",
+        sequences * static_cast<double>(length) / (seconds * static_cast<double>(gpus)));
+  }
+  return text + ".";
 }
 
 struct ComparedRow {
@@ -282,6 +326,7 @@ WhyJsonValue FailureJson(const RunFailure& failure) {
                        {"message", failure.message},
                        {"frames", failure.frames},
                        {"host_bytes_wanted", Nullable(failure.host_wanted)},
+                       {"what", failure.what.empty() ? WhyJsonValue() : WhyJsonValue(failure.what)},
                        {"gpu", nullptr}};
   if (failure.phase != RunPhase::kUnknown) json["phase"] = RunPhaseName(failure.phase);
   if (failure.kind == FailureKind::kGpuMemory) {
@@ -360,6 +405,9 @@ std::string WhyScreen(const WhyAnswer& answer, const std::string& next, size_t c
   if (!used.empty()) {
     notes.taken.push_back(fmt::format("From the log: {}.", fmt::join(used, ", ")));
   }
+  if (!answer.assumed.empty()) {
+    notes.taken.push_back(fmt::format("Assumed: {}.", fmt::join(answer.assumed, ", ")));
+  }
   for (const std::string& conflict : answer.conflicts) {
     notes.taken.push_back(fmt::format("Options win: {}.", conflict));
   }
@@ -393,6 +441,7 @@ std::string WhyText(const WhyAnswer& answer, size_t columns) {
     if (!host) paragraph(PeakText(answer));
     if (cause == nullptr) paragraph(StepText(answer));
   }
+  if (!answer.prediction && log.Cause() == nullptr) paragraph(MeasuredText(log));
   for (const std::string& finding : answer.findings) paragraph(finding);
   if (answer.prediction) text += ChangesText(answer, columns);
   text += "\n";
@@ -446,6 +495,7 @@ std::string WhyJson(const WhyAnswer& answer) {
        {{"source", log.source},
         {"lines", log.lines},
         {"programs", log.programs},
+        {"task", log.task.empty() ? WhyJsonValue() : WhyJsonValue(log.task)},
         {"finished", log.finished},
         {"steps_seen", log.steps_seen},
         {"last_seen", log.last_seen.empty() ? WhyJsonValue() : WhyJsonValue(log.last_seen)},

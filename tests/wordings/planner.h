@@ -353,7 +353,7 @@ inline constexpr const char kTokensOfImagesAreMore[] =
     "⟦image_tokens⟧: 1024 tokens of images are more than the 64 of a sequence; use ⟦seq_len⟧ 1024 "
     "or more, or fewer ⟦image_tokens⟧";
 inline constexpr const char kNoFailureIsInThe[] =
-    "No failure is in the log; the last that it tells is step 10.";
+    "The log ends at step 10. It names no failure that is known";
 inline constexpr const char kAnOptimizerStep[] = "an optimizer step";
 inline constexpr const char kTrainLogModelConfigLine[] = "train.log (model config, line 2)";
 inline constexpr const char kTheRankOfPeftAdapters[] = "⟦lora_rank⟧, the rank of PEFT's adapters";
