@@ -14,13 +14,16 @@ namespace {
 
 constexpr std::string_view kSharedMemory =
     "Give a container more of it (docker --shm-size=16g or --ipc=host; Kubernetes: an emptyDir of "
-    "medium Memory at /dev/shm), free what 'df -h /dev/shm' shows, or use fewer DataLoader workers.";
+    "medium Memory at /dev/shm), free what 'df -h /dev/shm' shows, or use fewer DataLoader "
+    "workers.";
 constexpr std::string_view kOwnOutput =
     "Its reason is in that process's own output, above this line or in its own file (torchrun "
     "--log-dir).";
 constexpr std::string_view kNativeCode =
-    "Mostly a library was built for other versions: install flash-attn, DeepSpeed, bitsandbytes and "
-    "NCCL again for this PyTorch, and remove ~/.cache/torch_extensions. PYTHONFAULTHANDLER=1 prints "
+    "Mostly a library was built for other versions: install flash-attn, DeepSpeed, bitsandbytes "
+    "and "
+    "NCCL again for this PyTorch, and remove ~/.cache/torch_extensions. PYTHONFAULTHANDLER=1 "
+    "prints "
     "the frames.";
 constexpr std::string_view kSaveOften =
     "Ask for more time, or save often enough to resume from the last checkpoint.";
@@ -50,14 +53,14 @@ constexpr auto kSignals = std::to_array<SignalEnd>({
      "damaged memory."},
     {7, "SIGBUS", "Bus error", FailureKind::kCrashed,
      "a bus error (SIGBUS): mapped memory could not be had, mostly because /dev/shm is full, which "
-     "NCCL and DataLoader workers share", kSharedMemory},
+     "NCCL and DataLoader workers share",
+     kSharedMemory},
     {8, "SIGFPE", "Floating point exception", FailureKind::kCrashed,
      "an arithmetic error in native code (SIGFPE)", kNativeCode},
     {9, "SIGKILL", "Killed", FailureKind::kKilled, "", ""},
     {11, "SIGSEGV", "Segmentation fault", FailureKind::kCrashed,
      "a segmentation fault in native code (SIGSEGV)", kNativeCode},
-    {13, "SIGPIPE", "", FailureKind::kCrashed,
-     "the reader of its output ended (SIGPIPE)", ""},
+    {13, "SIGPIPE", "", FailureKind::kCrashed, "the reader of its output ended (SIGPIPE)", ""},
     {15, "SIGTERM", "Terminated", FailureKind::kInterrupted,
      "another process ended it (SIGTERM): a launcher after another rank failed, a scheduler, or "
      "someone",
@@ -73,37 +76,61 @@ struct MessageEnd {
   std::string_view what, way_out;
 };
 constexpr auto kMessages = std::to_array<MessageEnd>({
-    {{"DataLoader worker", "killed by signal: Killed"}, FailureKind::kKilled,
-     "A DataLoader worker was killed (SIGKILL)", kFewerWorkers},
-    {{"DataLoader worker", "killed by signal: Bus error"}, FailureKind::kCrashed,
-     "a DataLoader worker had no shared memory left (SIGBUS): /dev/shm is full", kSharedMemory},
-    {{"DataLoader worker", "killed by signal: "}, FailureKind::kCrashed,
-     "a DataLoader worker crashed in native code", kNativeCode},
-    {{"DataLoader worker", "exited unexpectedly"}, FailureKind::kCrashed,
+    {{"DataLoader worker", "killed by signal: Killed"},
+     FailureKind::kKilled,
+     "A DataLoader worker was killed (SIGKILL)",
+     kFewerWorkers},
+    {{"DataLoader worker", "killed by signal: Bus error"},
+     FailureKind::kCrashed,
+     "a DataLoader worker had no shared memory left (SIGBUS): /dev/shm is full",
+     kSharedMemory},
+    {{"DataLoader worker", "killed by signal: "},
+     FailureKind::kCrashed,
+     "a DataLoader worker crashed in native code",
+     kNativeCode},
+    {{"DataLoader worker", "exited unexpectedly"},
+     FailureKind::kCrashed,
      "a DataLoader worker ended without a word",
      "dataloader_num_workers=0 shows its traceback; where it was killed, memory of the host or "
      "/dev/shm was short."},
     {{"out of shared memory", ""}, FailureKind::kCrashed, "/dev/shm is full", kSharedMemory},
-    {{"unable to open shared memory object", ""}, FailureKind::kCrashed,
+    {{"unable to open shared memory object", ""},
+     FailureKind::kCrashed,
      "a tensor in shared memory could not be opened: too many files are open, or /dev/shm is full",
      "torch.multiprocessing.set_sharing_strategy('file_system') and 'ulimit -n 65536' help against "
      "the first."},
-    {{"shared memory segment", "/dev/shm"}, FailureKind::kCrashed,
-     "NCCL could not make its buffers in /dev/shm", kSharedMemory},
-    {{"DUE TO TIME LIMIT", ""}, FailureKind::kScheduler, "Slurm ended it at its time limit",
+    {{"shared memory segment", "/dev/shm"},
+     FailureKind::kCrashed,
+     "NCCL could not make its buffers in /dev/shm",
+     kSharedMemory},
+    {{"DUE TO TIME LIMIT", ""},
+     FailureKind::kScheduler,
+     "Slurm ended it at its time limit",
      kSaveOften},
-    {{"DUE TO PREEMPTION", ""}, FailureKind::kScheduler, "Slurm preempted it",
+    {{"DUE TO PREEMPTION", ""},
+     FailureKind::kScheduler,
+     "Slurm preempted it",
      "Save often enough to resume, and let the job start again (--requeue)."},
-    {{"DUE TO NODE FAILURE", ""}, FailureKind::kHardware, "a node failed, as Slurm tells",
+    {{"DUE TO NODE FAILURE", ""},
+     FailureKind::kHardware,
+     "a node failed, as Slurm tells",
      "Leave that node out (--exclude) and resume from the last checkpoint."},
-    {{"uncorrectable ECC error", ""}, FailureKind::kHardware,
-     "a GPU's memory has an error that its ECC cannot correct", kOtherGpu},
-    {{"Uncorrectable ECC", ""}, FailureKind::kHardware,
-     "a GPU's memory has an error that its ECC cannot correct", kOtherGpu},
-    {{"uncorrectable NVLink error", ""}, FailureKind::kHardware,
-     "a link between GPUs has an error that cannot be corrected", kOtherGpu},
-    {{"GPU has fallen off the bus", ""}, FailureKind::kHardware,
-     "a GPU no longer answers on its bus", kOtherGpu},
+    {{"uncorrectable ECC error", ""},
+     FailureKind::kHardware,
+     "a GPU's memory has an error that its ECC cannot correct",
+     kOtherGpu},
+    {{"Uncorrectable ECC", ""},
+     FailureKind::kHardware,
+     "a GPU's memory has an error that its ECC cannot correct",
+     kOtherGpu},
+    {{"uncorrectable NVLink error", ""},
+     FailureKind::kHardware,
+     "a link between GPUs has an error that cannot be corrected",
+     kOtherGpu},
+    {{"GPU has fallen off the bus", ""},
+     FailureKind::kHardware,
+     "a GPU no longer answers on its bus",
+     kOtherGpu},
     {{"GPU is lost", ""}, FailureKind::kHardware, "a GPU no longer answers on its bus", kOtherGpu},
     {{"OOMKilled", ""}, FailureKind::kKilled, "", ""},
     {{"oom_kill event", ""}, FailureKind::kKilled, "", ""},
@@ -118,13 +145,15 @@ struct ErrorWayOut {
   std::string_view way_out;
 };
 constexpr std::string_view kOneDtype =
-    "FSDP1 flattens the parameters of a layer into one tensor, so all have one dtype: load the model "
+    "FSDP1 flattens the parameters of a layer into one tensor, so all have one dtype: load the "
+    "model "
     "in the dtype of training (torch_dtype bfloat16), and of a 4-bit base set "
     "bnb_4bit_quant_storage to it.";
 constexpr auto kErrors = std::to_array<ErrorWayOut>({
     {{"More elements", "than buffer size"},
      "DeepSpeed reads parameters from NVMe into buffers of zero_optimization.offload_param."
-     "buffer_size elements (default 1e8): set it to at least the first number of that message, which "
+     "buffer_size elements (default 1e8): set it to at least the first number of that message, "
+     "which "
      "is a rank's part of the model's largest parameter, mostly the embedding."},
     {{"Not enough swap in buffers", ""},
      "Raise zero_optimization.offload_param.buffer_count (default 5), or lower "
@@ -134,10 +163,12 @@ constexpr auto kErrors = std::to_array<ErrorWayOut>({
     {{"Must flatten tensors with uniform dtype", ""}, kOneDtype},
     {{"Cannot flatten integer dtype", ""}, kOneDtype},
     {{"size mismatch for", "torch.Size([0])"},
-     "ZeRO-3 has parted the weights, so they are empty here: load them through from_pretrained with "
+     "ZeRO-3 has parted the weights, so they are empty here: load them through from_pretrained "
+     "with "
      "HfDeepSpeedConfig alive, or within deepspeed.zero.GatheredParameters."},
     {{"Current loss scale already at minimum", ""},
-     "The gradients overflow fp16 at every loss scale: train in bf16, or with a lower learning rate "
+     "The gradients overflow fp16 at every loss scale: train in bf16, or with a lower learning "
+     "rate "
      "and clipped gradients; look for NaN in the data."},
     {{"device-side assert triggered", ""},
      "Mostly an index is out of range, such as a token id beyond the vocabulary, or a label: "
@@ -195,8 +226,8 @@ const SignalEnd* ShellNotice(std::string_view line) {
     const bool alone = behind.empty() || behind == "." || behind.starts_with(" (core dumped)");
     const bool command = behind.starts_with("  ") && !before.empty();
     const bool of_task = before.find("srun: error: ") != before.npos;
-    if (job && (command || (alone && (before.empty() || of_task ||
-                                      behind.starts_with(" (core dumped)"))))) {
+    if (job && (command ||
+                (alone && (before.empty() || of_task || behind.starts_with(" (core dumped)"))))) {
       return &signal;
     }
   }
@@ -204,6 +235,13 @@ const SignalEnd* ShellNotice(std::string_view line) {
 }
 
 }  // namespace
+
+std::string_view FailureKindName(FailureKind kind) {
+  constexpr std::array<std::string_view, 11> kNames = {
+      "gpu_memory", "host_memory", "killed",   "timeout",   "interrupted", "error",
+      "crashed",    "aborted",     "hardware", "scheduler", "exited"};
+  return kNames[static_cast<size_t>(kind)];
+}
 
 std::optional<KnownEnd> EndWithCode(int code) {
   constexpr int kShell = 128, kSignalMost = 31;  // a shell adds 128 to the signal
@@ -216,6 +254,79 @@ std::optional<KnownEnd> EndWithCode(int code) {
                     std::string(kOwnOutput)};
   }
   return KnownEnd{FailureKind::kExited, fmt::format("exit code {}", code), std::string(kOwnOutput)};
+}
+
+size_t ExceptionName(std::string_view text) {
+  size_t end = 0;
+  while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) ||
+                               text[end] == '.' || text[end] == '_')) {
+    ++end;
+  }
+  const std::string_view name = text.substr(0, end);
+  const bool is = name.ends_with("Error") || name.ends_with("Exception") ||
+                  name.ends_with("KeyboardInterrupt") || name.ends_with("Interrupt");
+  return is && (end == text.size() || text[end] == ':') ? end : 0;
+}
+
+bool IsConsequence(std::string_view message) {
+  for (const std::string_view mark :
+       {"ChildFailedError", "CalledProcessError", "SignalException", "ProcessExitedException",
+        "DistBackendError", "Connection reset by peer", "Broken pipe", "Connection closed by",
+        "TCPStore", "EOFError", "ProcessRaisedException", "ncclRemoteError"}) {
+    if (HasPart(message, mark)) return true;
+  }
+  return false;
+}
+
+OomMessage ShortageIn(std::string_view text) {
+  OomMessage of;
+  of.wanted = SizeAfter(text, "Tried to allocate ");
+  if (const auto gpu = CountAfter(text, "GPU ")) of.gpu = static_cast<int>(*gpu);
+  // PyTorch 2.1 on. Its first versions misspelt "capacity".
+  of.total = SizeAfter(text, "total capacity of ");
+  if (!of.total) of.total = SizeAfter(text, "total capacty of ");
+  if (of.total) {
+    of.free = SizeBefore(text, " is free");
+    of.allocated = SizeBefore(text, " is allocated by PyTorch");
+    const auto unallocated = SizeBefore(text, " is reserved by PyTorch but unallocated");
+    const uint64_t pools = SizeBefore(text, " allocated in private pools").value_or(0);
+    if (of.allocated && unallocated) of.reserved = *of.allocated + *unallocated + pools;
+    of.in_use = SizeAfter(text, "this process has ");
+    // Without that name the processes that the driver shows are listed: one alone is this one.
+    if (!of.in_use && text.find(" memory in use") == text.rfind(" memory in use")) {
+      of.in_use = SizeBefore(text, " memory in use");
+    }
+    of.allowed = SizeBefore(text, " allowed; Of");
+    return of;
+  }
+  of.total = SizeBefore(text, " total capacity");
+  of.allocated = SizeBefore(text, " already allocated");
+  of.free = SizeBefore(text, " free;");
+  of.reserved = SizeBefore(text, " reserved in total");
+  if (!of.reserved) of.reserved = SizeBefore(text, " cached)");
+  of.allowed = SizeBefore(text, " allowed;");
+  return of;
+}
+
+RunPhase PhaseOfLabel(std::string_view label) {
+  struct LabelPhase {
+    std::string_view part;
+    RunPhase phase;
+  };
+  constexpr auto kLabels =
+      std::to_array<LabelPhase>({{"step ", RunPhase::kUnknown},
+                                 {"Loading checkpoint shards", RunPhase::kLoading},
+                                 {"Loading weights", RunPhase::kLoading},
+                                 {"loading the model", RunPhase::kLoading},
+                                 {"saving ", RunPhase::kSaving},
+                                 {"evaluation", RunPhase::kEvaluation},
+                                 {"nitializ", RunPhase::kInit},
+                                 {"fp16 partitions", RunPhase::kInit},
+                                 {"fp32 partitions", RunPhase::kInit}});
+  for (const LabelPhase& known : kLabels) {
+    if (label.find(known.part) != label.npos) return known.phase;
+  }
+  return RunPhase::kUnknown;
 }
 
 std::string WayOutOfError(std::string_view message) {
@@ -236,8 +347,8 @@ std::optional<KnownEnd> EndIn(std::string_view line) {
   }
   for (const std::string_view key :
        {"exitcode: ", "exitcode  : ", "return code = ", "exited with exit code ",
-        "Exited with exit code ", "exited with code ", "exit status ", "Exit Code: ",
-        "process exited with status ", "exit_code="}) {
+        "Exited with exit code ", "exited with code ", "exit status ",
+        "Exit Code: ", "process exited with status ", "exit_code="}) {
     if (const std::optional<int> code = SignedAfter(line, key)) return EndWithCode(*code);
   }
   for (const std::string_view key : {"got signal: ", "received signal ", "died with <Signals."}) {

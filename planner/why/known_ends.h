@@ -1,7 +1,8 @@
-// How a run ended, according to launchers, shells, schedulers and drivers: exit codes, signals and
-// messages that have a known cause and a way out.
+// How a run ended, according to Python, launchers, shells, schedulers and drivers: exceptions, exit
+// codes, signals and messages, with the cause and the way out that are known of them.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +22,15 @@ std::optional<KnownEnd> EndIn(std::string_view line);
 // The end with an exit code: of Python's subprocess module (-9), or of a shell (137).
 std::optional<KnownEnd> EndWithCode(int code);
 
+// The length of the exception's name that a traceback's last line begins with ("RuntimeError:
+// ..."); 0: it begins with none.
+size_t ExceptionName(std::string_view text);
+// Whether a message is of launchers, or of ranks that another one took down.
+bool IsConsequence(std::string_view message);
+// The sizes in a message of the CUDA allocator.
+OomMessage ShortageIn(std::string_view text);
+// The phase of a process that last printed `label` (RunLog::last_seen).
+RunPhase PhaseOfLabel(std::string_view label);
 // The way out of an exception with such a message, a sentence; "": none is known.
 std::string WayOutOfError(std::string_view message);
 

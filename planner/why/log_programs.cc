@@ -1,4 +1,4 @@
-// Headers of torchtitan, torchtune, Megatron and Unsloth in a log.
+// Headers and printed configs of torchtitan, torchtune, Megatron, accelerate and Unsloth in a log.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,7 +39,8 @@ MeshDims MeshIn(const std::string& line) {
   constexpr std::string_view kPairs = "device mesh with parallelism: ";
   const size_t at = line.find(kPairs);
   if (at == std::string::npos) return {};
-  for (const std::string_view pair : Split(std::string_view(line).substr(at + kPairs.size()), ',')) {
+  for (const std::string_view pair :
+       Split(std::string_view(line).substr(at + kPairs.size()), ',')) {
     const size_t equals = pair.find('=');
     if (equals == pair.npos) continue;
     dims.emplace_back(std::string(Trimmed(pair.substr(0, equals))),
@@ -134,8 +135,7 @@ void FactReader::Torchtitan(const std::string& line, int64_t number) {
 }
 
 // Arguments of Megatron that mean what a field means.
-void FactReader::MegatronArgument(std::string_view name, const std::string& value,
-                                  int64_t number) {
+void FactReader::MegatronArgument(std::string_view name, const std::string& value, int64_t number) {
   const std::string from = fmt::format("{} {}", name, value);
   constexpr auto kFields = std::to_array<std::pair<std::string_view, std::string_view>>(
       {{"micro_batch_size", "⟦micro_batch⟧"},
@@ -200,6 +200,38 @@ void FactReader::Megatron(const std::string& line, int64_t number) {
   }
 }
 
+// Lines of accelerate's config, as a file has them and as "accelerate env" prints them.
+void FactReader::AccelerateLine(std::string_view line, int64_t number) {
+  std::string_view text = Trimmed(line);
+  if (text.starts_with("- ")) text.remove_prefix(2);
+  const size_t colon = text.find(": ");
+  if (colon == std::string_view::npos || colon > 32 || text.find(' ') < colon) return;
+  const std::string_view name = text.substr(0, colon);
+  std::string value(Trimmed(text.substr(colon + 2)));
+  std::erase_if(value, [](char c) { return c == '\'' || c == '"'; });
+  const std::string from = fmt::format("{}: {}", name, value);
+  if (name == "distributed_type") {
+    const std::pair<std::string_view, std::string_view> kinds[] = {
+        {"DEEPSPEED", "deepspeed"}, {"FSDP", "fsdp2"}, {"MULTI_GPU", "ddp"}, {"NO", "ddp"}};
+    for (const auto& [kind, runtime] : kinds) {
+      if (value == kind) Add("⟦runtime⟧", std::string(runtime), number, from, kStated);
+    }
+    if (value == kinds[0].first || value == kinds[1].first) Program("accelerate");
+  } else if (name == "fsdp_config" || name == "deepspeed_config") {
+    // {fsdp_version: 2, fsdp_offload_params: False}
+    std::erase_if(value, [](char c) { return c == '{' || c == '}'; });
+    for (const std::string_view part : Split(value, ',')) AccelerateLine(part, number);
+  } else if (name == "fsdp_reshard_after_forward" || name == "fsdp_sharding_strategy") {
+    const bool full = value == "FULL_SHARD" || value == "1" || value == "True" || value == "true";
+    const bool kept = value == "SHARD_GRAD_OP" || value == "2" || IsFalse(value);
+    if (full || kept) Add("⟦stage⟧", full ? "3" : "2", number, from, kStated);
+  } else if (const ProgramOption* known = FindOption(name);
+             name == "fsdp_version" ||
+             (known != nullptr && known->program == OtherProgram::kAccelerate)) {
+    Option(name, value, number, from, kStated);
+  }
+}
+
 void FactReader::Unsloth(const std::string& line, int64_t number) {
   const bool banner = HasPart(line, "==((====))==") && HasPart(line, "Unsloth");
   if (banner || HasPart(line, "Unsloth: Will patch your computer")) {
@@ -208,8 +240,7 @@ void FactReader::Unsloth(const std::string& line, int64_t number) {
         "it ran Unsloth, whose own kernels keep less than transformers' code and are not modelled",
         "⟦code⟧");
   }
-  if (std::find(log_->programs.begin(), log_->programs.end(), "Unsloth") ==
-      log_->programs.end()) {
+  if (std::find(log_->programs.begin(), log_->programs.end(), "Unsloth") == log_->programs.end()) {
     return;
   }
   const auto count = [&](std::string_view key, std::string_view field) {
@@ -231,6 +262,50 @@ void FactReader::Unsloth(const std::string& line, int64_t number) {
   if (name.starts_with("GPU: ")) name.remove_prefix(5);
   if (!name.empty() && name.size() < 60) {
     Add("⟦hw⟧", std::string(name), number, "Unsloth's banner", kStated);
+  }
+}
+
+// A line of torchtune's config. `nested`: below yaml_parent_.
+void FactReader::YamlLine(const std::string& name, const std::string& value, bool nested,
+                          int64_t line) {
+  const std::string from = fmt::format("{}{}: {}", nested ? yaml_parent_ + "." : "", name, value);
+  const bool of_optimizer = nested && yaml_parent_ == "optimizer";
+  if (nested && yaml_parent_ == "model") {
+    if (name == "_component_") TorchtuneModel(value, line);
+    if (name == "lora_rank" || name == "lora_alpha") Option(name, value, line, from, kStated);
+    if (name == "apply_lora_to_mlp" && IsTrue(value)) {
+      for (const char* linear : {"gate_proj", "up_proj", "down_proj"}) {
+        TorchtuneTarget(linear, line);
+      }
+    }
+  } else if (of_optimizer && name == "_component_") {
+    if (value.ends_with("AdamW8bit")) {
+      const bool torchao = HasPart(value, "torchao");
+      Add("⟦optim⟧",
+          torchao                   ? "adamw_torch_8bit"
+          : HasPart(value, "Paged") ? "paged_adamw_8bit"
+                                    : "adamw_bnb_8bit",
+          line, from, kStated);
+    }
+  } else if (of_optimizer && name == "fused" && IsTrue(value)) {
+    Add("⟦optim⟧", "adamw_torch_fused", line, from, kFollows);
+  } else if (nested && yaml_parent_ == "tokenizer") {
+    if (name == "max_seq_len") Option(name, value, line, from, kStated);
+  } else if (nested && yaml_parent_ == "checkpointer" && name == "checkpoint_dir") {
+    std::string_view folder = value;
+    while (folder.ends_with('/')) folder.remove_suffix(1);
+    Add("⟦model⟧", std::string(folder.substr(folder.rfind('/') + 1)), line, from, kByName);
+  } else if (nested) {
+    return;
+  } else if (name == "batch_size" && IsCount(value)) {
+    Add("⟦micro_batch⟧", value, line, from, kStated);
+  } else if (name == "dtype" && (value == "bf16" || value == "fp32")) {
+    Add("⟦param_dtype⟧", value, line, from, kStated);
+    if (value == "fp32") Add("⟦dtype⟧", value, line, from, kStated);
+  } else if (name == "compile") {
+    if (IsTrue(value)) Add("⟦compile⟧", "all", line, from, kStated);
+  } else {
+    Option(name, value, line, from, kStated);
   }
 }
 

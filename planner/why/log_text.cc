@@ -67,6 +67,17 @@ size_t Behind(std::string_view line, std::string_view key) {
 
 }  // namespace
 
+bool IsTrue(std::string_view value) {
+  return value.empty() || value == "True" || value == "true" || value == "1" || value == "yes";
+}
+bool IsFalse(std::string_view value) {
+  return value == "False" || value == "false" || value == "0" || value == "no" || value == "None";
+}
+bool IsCount(std::string_view value) {
+  return !value.empty() && value.size() < 12 &&
+         value.find_first_not_of("0123456789") == value.npos && value.front() != '0';
+}
+
 std::string_view Trimmed(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t");
   if (first == std::string_view::npos) return {};

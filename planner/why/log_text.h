@@ -14,6 +14,11 @@ inline bool HasPart(std::string_view text, std::string_view part) {
 }
 inline bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 inline bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+// The words of command lines, YAML and Python for true and false; an option alone is true.
+bool IsTrue(std::string_view value);
+bool IsFalse(std::string_view value);
+// Whether `value` is a positive whole number of at most 11 digits.
+bool IsCount(std::string_view value);
 std::string_view Trimmed(std::string_view text);
 
 // The number after `key` and any spaces, '=', ':', '.' and quotes; thousands may have commas.

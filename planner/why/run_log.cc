@@ -43,92 +43,6 @@ constexpr auto kPhaseNames = std::to_array<PhaseNames>({{"", ""},
                                                         {"saving", "saving"},
                                                         {"gather", "gathering all parameters"}});
 
-// What a message says that stands at the end of a traceback: "RuntimeError: ...". Its length; 0:
-// the line is none.
-size_t ExceptionName(std::string_view text) {
-  size_t end = 0;
-  while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) ||
-                               text[end] == '.' || text[end] == '_')) {
-    ++end;
-  }
-  const std::string_view name = text.substr(0, end);
-  const bool is = name.ends_with("Error") || name.ends_with("Exception") ||
-                  name.ends_with("KeyboardInterrupt") || name.ends_with("Interrupt");
-  return is && (end == text.size() || text[end] == ':') ? end : 0;
-}
-
-// Exceptions of launchers, and of ranks that others took down.
-bool IsConsequence(std::string_view message) {
-  for (const std::string_view mark :
-       {"ChildFailedError", "CalledProcessError", "SignalException", "ProcessExitedException",
-        "DistBackendError", "Connection reset by peer", "Broken pipe", "Connection closed by",
-        "TCPStore", "EOFError", "ProcessRaisedException", "ncclRemoteError"}) {
-    if (HasPart(message, mark)) return true;
-  }
-  return false;
-}
-
-OomMessage ShortageIn(std::string_view text) {
-  OomMessage of;
-  of.wanted = SizeAfter(text, "Tried to allocate ");
-  if (const auto gpu = CountAfter(text, "GPU ")) of.gpu = static_cast<int>(*gpu);
-  // PyTorch 2.1 on. Its first versions misspelt "capacity".
-  of.total = SizeAfter(text, "total capacity of ");
-  if (!of.total) of.total = SizeAfter(text, "total capacty of ");
-  if (of.total) {
-    of.free = SizeBefore(text, " is free");
-    of.allocated = SizeBefore(text, " is allocated by PyTorch");
-    const auto unallocated = SizeBefore(text, " is reserved by PyTorch but unallocated");
-    const uint64_t pools = SizeBefore(text, " allocated in private pools").value_or(0);
-    if (of.allocated && unallocated) of.reserved = *of.allocated + *unallocated + pools;
-    of.in_use = SizeAfter(text, "this process has ");
-    // Without that name the processes that the driver shows are listed: one alone is this one.
-    if (!of.in_use && text.find(" memory in use") == text.rfind(" memory in use")) {
-      of.in_use = SizeBefore(text, " memory in use");
-    }
-    of.allowed = SizeBefore(text, " allowed; Of");
-    return of;
-  }
-  of.total = SizeBefore(text, " total capacity");
-  of.allocated = SizeBefore(text, " already allocated");
-  of.free = SizeBefore(text, " free;");
-  of.reserved = SizeBefore(text, " reserved in total");
-  if (!of.reserved) of.reserved = SizeBefore(text, " cached)");
-  of.allowed = SizeBefore(text, " allowed;");
-  return of;
-}
-
-// Functions that only call what they wrap.
-bool OnlyCallsOn(std::string_view function) {
-  for (const std::string_view name : {"_call_impl", "_wrapped_call_impl", "wrapper", "wrapped_fn",
-                                      "wrapped_func", "decorate_context", "decorate_autocast"}) {
-    if (function == name) return true;
-  }
-  return false;
-}
-
-// The phase of a process that last printed `label`.
-RunPhase PhaseOfLabel(std::string_view label) {
-  struct LabelPhase {
-    std::string_view part;
-    RunPhase phase;
-  };
-  constexpr auto kLabels =
-      std::to_array<LabelPhase>({{"step ", RunPhase::kUnknown},
-                                 {"Loading checkpoint shards", RunPhase::kLoading},
-                                 {"Loading weights", RunPhase::kLoading},
-                                 {"loading the model", RunPhase::kLoading},
-                                 {"saving ", RunPhase::kSaving},
-                                 {"evaluation", RunPhase::kEvaluation},
-                                 {"nitializ", RunPhase::kInit},
-                                 {"fp16 partitions", RunPhase::kInit},
-                                 {"fp32 partitions", RunPhase::kInit}});
-  for (const LabelPhase& known : kLabels) {
-    if (label.find(known.part) != label.npos) return known.phase;
-  }
-  return RunPhase::kUnknown;
-}
-
 void Most(std::optional<LogFigure>& figure, double value, int64_t line, std::string_view from) {
   if (figure && figure->value >= value) return;
   figure = {value, line, std::string(from)};
@@ -141,13 +55,6 @@ std::string_view RunPhaseName(RunPhase phase) {
 }
 std::string_view RunPhaseText(RunPhase phase) {
   return kPhaseNames[static_cast<size_t>(phase)].text;
-}
-
-std::string_view FailureKindName(FailureKind kind) {
-  constexpr std::array<std::string_view, 11> kNames = {
-      "gpu_memory", "host_memory", "killed",   "timeout",   "interrupted", "error",
-      "crashed",    "aborted",     "hardware", "scheduler", "exited"};
-  return kNames[static_cast<size_t>(kind)];
 }
 
 std::optional<uint64_t> OomMessage::Unallocated() const {
@@ -260,9 +167,7 @@ RunLog LogReader::Finish() {
     const auto longest = state.bars.rbegin();
     log.step_seconds = longest->second.Settled("the progress bar");
   }
-  if (auto seconds = state.swift_seconds.Settled("train_speed")) {
-    log.step_seconds = std::move(seconds);
-  }
+  if (!log.step_seconds) log.step_seconds = state.swift_seconds.Settled("train_speed");
   if (!log.step_seconds) {
     log.step_seconds = state.iterations.Settled("elapsed time per iteration");
   }
@@ -564,14 +469,11 @@ void LogReader::State::Figures(const std::string& line) {
     if (const auto step = CountAfter(line, "iteration ")) Step(*step);
   }
   // ms-swift's, in the Trainer's dictionary.
-  if (has("'train_speed(iter/s)'") || has("\"train_speed(iter/s)\"")) {
-    if (const auto rate = NumberAfter(line, "train_speed(iter/s)"); rate && *rate > 0) {
-      swift_seconds.Add(1 / *rate, log.lines);
-    }
-  } else if (has("'train_speed(s/it)'") || has("\"train_speed(s/it)\"")) {
-    if (const auto rate = NumberAfter(line, "train_speed(s/it)"); rate && *rate > 0) {
-      swift_seconds.Add(*rate, log.lines);
-    }
+  if (const auto rate = NumberAfter(line, "train_speed(iter/s)"); rate && *rate > 0) {
+    swift_seconds.Add(1 / *rate, log.lines);
+  }
+  if (const auto rate = NumberAfter(line, "train_speed(s/it)"); rate && *rate > 0) {
+    swift_seconds.Add(*rate, log.lines);
   }
   if (has("memory(GiB)")) {
     facts.Program("ms-swift");

@@ -22,7 +22,8 @@ constexpr std::string_view kOnlineOut =
     "ZeRO-3, fewer num_generations, a shorter max_completion_length, beta 0 or LoRA (no second "
     "model), use_liger_kernel";
 constexpr std::string_view kPairs =
-    "two sequences for each example (chosen and rejected), log-probabilities over whole logits, and "
+    "two sequences for each example (chosen and rejected), log-probabilities over whole logits, "
+    "and "
     "a reference model";
 constexpr std::string_view kPairsOut =
     "LoRA (its base is the reference) or precompute_ref_log_probs (no second model), half the "
@@ -55,8 +56,8 @@ std::string_view TaskOfWord(std::string_view word) {
   for (const Task& task : kTasks) {
     for (size_t at = low.find(task.word); at != low.npos; at = low.find(task.word, at + 1)) {
       const size_t end = at + task.word.size();
-      const bool whole = (at == 0 || !IsLetter(low[at - 1])) &&
-                         (end == low.size() || !IsLetter(low[end]));
+      const bool whole =
+          (at == 0 || !IsLetter(low[at - 1])) && (end == low.size() || !IsLetter(low[end]));
       if (whole) return task.name;
     }
   }
@@ -72,7 +73,8 @@ std::string TaskText(std::string_view task, int64_t line) {
   for (const Task& known : kTasks) {
     if (known.name != task) continue;
     return fmt::format(
-        "It is {} (line {}). Beyond supervised training it holds {}; that is not predicted. Its own ways out: "
+        "It is {} (line {}). Beyond supervised training it holds {}; that is not predicted. Its "
+        "own ways out: "
         "{}.",
         known.name, line, known.holds, known.ways_out);
   }

@@ -12,8 +12,8 @@ namespace zeroplan {
 // "--stage dpo", "examples/grpo.py"); "": supervised training, as far as it tells.
 std::string_view TaskOfFile(std::string_view file);
 std::string_view TaskOfWord(std::string_view word);
-// What a run of the task holds beyond what is predicted, and its ways out, as sentences; "": the
-// task is unknown. `line`: the log's, that names it.
+// Sentences on the task: the memory it needs beyond the prediction, and its ways out; "": the task
+// is unknown. `line`: the line of the log that names it.
 std::string TaskText(std::string_view task, int64_t line);
 
 }  // namespace zeroplan

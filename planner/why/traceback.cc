@@ -209,6 +209,14 @@ std::string FrameText(const PythonFrame& frame) {
   return fmt::format("{}:{} {}", name, frame.line, frame.function);
 }
 
+bool OnlyCallsOn(std::string_view function) {
+  for (const std::string_view name : {"_call_impl", "_wrapped_call_impl", "wrapper", "wrapped_fn",
+                                      "wrapped_func", "decorate_context", "decorate_autocast"}) {
+    if (function == name) return true;
+  }
+  return false;
+}
+
 RunPhase PhaseOfFrames(const std::vector<PythonFrame>& frames,
                        const std::vector<std::string>& codes) {
   bool forward = false, loss = false;

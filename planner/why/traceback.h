@@ -25,6 +25,8 @@ std::string BrokenFrameFile(std::string_view line);
 std::optional<PythonFrame> BrokenFrame(std::string_view line, std::string file);
 // "trainer.py:2772 training_step".
 std::string FrameText(const PythonFrame& frame);
+// Whether a function of that name only calls what it wraps ("_call_impl").
+bool OnlyCallsOn(std::string_view function);
 // The phase of a run with these frames, the outermost first. `codes`: the source lines among them.
 RunPhase PhaseOfFrames(const std::vector<PythonFrame>& frames,
                        const std::vector<std::string>& codes);

@@ -1,6 +1,8 @@
 // Answers of `why` for logs that tests write, and what is looked for in them.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <fstream>
 #include <string>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "planner/why/why.h"
+#include "tests/paths.h"
 #include "tests/temp_dir.h"
 
 namespace zeroplan {
@@ -56,6 +59,46 @@ inline const WhyChange* ChangeWith(const WhyAnswer& answer, const std::string& p
     if (change.options.find(part) != std::string::npos) return &change;
   }
   return nullptr;
+}
+
+using Fields = std::vector<std::pair<std::string, std::string>>;
+
+inline WhyAnswer WhyOfFixture(const std::string& name, const Fields& fields = {}) {
+  return Why(SourcePath("tests/fixtures/why/" + name), fields);
+}
+
+inline std::string TextOf(const RunLog& log, const std::string& field) {
+  const LogFact* fact = log.Fact("⟦" + field + "⟧");
+  return fact == nullptr ? "" : fact->text;
+}
+
+// The missing fields: "model gpus".
+inline std::string Asked(const WhyAnswer& answer) {
+  std::string fields;
+  for (const MissingField& missing : answer.missing) {
+    std::string name = missing.field;
+    for (const std::string_view bracket : {"⟦", "⟧"}) name.erase(name.find(bracket), 3);
+    fields += (fields.empty() ? "" : " ") + name;
+  }
+  return fields;
+}
+
+inline bool Assumes(const WhyAnswer& answer, const std::string& part) {
+  return std::any_of(answer.assumed.begin(), answer.assumed.end(),
+                     [&](const std::string& text) { return text.find(part) != text.npos; });
+}
+
+inline std::string Traceback(const std::vector<std::pair<std::string, std::string>>& frames,
+                             const std::string& code = "call()") {
+  std::string text = "Traceback (most recent call last):\n";
+  for (const auto& [file, function] : frames) {
+    text += fmt::format("  File \"/opt/lib/{}\", line 12, in {}\n    {}\n", file, function, code);
+  }
+  return text +
+         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 98.00 MiB. GPU 0 has a "
+         "total capacity of 15.77 GiB of which 5.12 MiB is free. Including non-PyTorch memory, "
+         "this process has 15.76 GiB memory in use. Of the allocated memory 13.76 GiB is allocated "
+         "by PyTorch, and 540.64 MiB is reserved by PyTorch but unallocated.\n";
 }
 
 }  // namespace zeroplan
