@@ -221,38 +221,84 @@ bool IsCount(std::string_view word, char last) {
   return word.size() > 1 && IsDigit(word[0]) && word.back() == last;
 }
 
-// Of a name that says it: why there is no preset of that shape; "" where it does not say.
-// `*others`: another model's weights would do.
-std::string WhyNone(const Words& words, bool* others) {
+// The files that a folder has to hold so that other runtimes are planned for its model.
+enum class Needs { kNothing, kConfig, kWeights };
+
+struct WhyNot {
+  std::string why;      // "": the name does not say
+  bool others = false;  // another model's weights would do
+  Needs needs = Needs::kNothing;
+};
+
+bool HasTrainedFamily(const Words& words) {
+  return std::any_of(words.begin(), words.end(), [](const std::string& word) {
+    return IsIn(word, {"qwen", "llama", "codellama", "tinyllama", "mistral"});
+  });
+}
+
+// DeepSeek from V2 on; its earlier models are of the type llama.
+bool HasLatentAttention(const Words& words) {
+  if (std::find(words.begin(), words.end(), "deepseek") == words.end()) return false;
+  for (size_t i = 0; i + 1 < words.size(); ++i) {
+    if (words[i] == "r" || (words[i] == "v" && words[i + 1] >= "2")) return true;
+  }
+  return false;
+}
+
+// Finds in a name why there is no preset of its shape. Words of a family that is trained outweigh
+// those of other families: "DeepSeek-R1-0528-Qwen3-8B" is a qwen3.
+WhyNot WhyNone(const Words& words) {
+  const bool trained = HasTrainedFamily(words);
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
-    const std::string two = word + (i + 1 < words.size() ? words[i + 1] : "");
-    *others = true;
+    const std::string next = i + 1 < words.size() ? words[i + 1] : "";
+    const std::string two = word + next;
     if (IsIn(word, {"awq", "gptq", "gguf", "ggml", "bnb", "4bit", "8bit", "mlx"}) ||
         IsIn(two, {"int4", "int8", "fp8", "fp4", "nf4", "exl2", "w4a16", "w8a8", "nvfp4"})) {
-      return "it has quantized weights, which are not trained; use the model that they were made "
-             "of";
+      return {
+          "it has quantized weights, which are not trained; use the model that they were made "
+          "of",
+          /*others=*/true};
     }
     if (word == "lora" || word == "qlora") {
-      return "it is an adapter, which is not trained; use the model below it";
+      return {"it is an adapter, which is not trained; use the model below it", /*others=*/true};
     }
-    *others = false;
     if (IsIn(word, {"vl", "vision", "omni", "audio"})) {
-      return "it takes images or sound, and zeroplan trains models of text alone";
+      return {"it takes images or sound, and zeroplan trains models of text alone", false,
+              Needs::kConfig};
     }
-    const bool experts = word.find('x') != std::string::npos && IsCount(word, 'b');         // 8x7b
-    const bool active = word == "a" && i + 1 < words.size() && IsCount(words[i + 1], 'b');  // A3B
+    const bool experts = word.find('x') != std::string::npos && IsCount(word, 'b');  // 8x7b
+    const bool active = word == "a" && IsCount(next, 'b');                           // A3B
     if (experts || active || IsIn(word, {"moe", "mixtral"})) {
-      return "it is a mixture of experts, which zeroplan does not train";
-    }
-    if (word == "deepseek") {
-      return "DeepSeek's attention over latents and its experts are neither trained nor planned";
-    }
-    if (IsIn(word, {"gemma", "phi", "falcon", "opt", "pythia", "bloom"})) {
-      return fmt::format("zeroplan trains models of the types {}", QuotedNames(ModelFamilies()));
+      return {"it is a mixture of experts, which zeroplan does not train", false, Needs::kConfig};
     }
   }
-  return "";
+  if (trained || words.empty()) return {};
+  if (HasLatentAttention(words)) {
+    return {"DeepSeek's attention over latents and its experts are neither trained nor planned"};
+  }
+  const std::string& family = words.front();
+  const std::string version = words.size() > 1 ? words[1] : "";
+  const bool known = (family == "gemma" && (version == "2" || version == "3")) ||
+                     (family == "phi" && (version == "3" || version == "3.5" || version == "4"));
+  if (known || family == "gemma") {
+    return {fmt::format("by its name it is a {}, and zeroplan trains models of the types {}",
+                        family, QuotedNames(ModelFamilies())),
+            false, known ? Needs::kConfig : Needs::kWeights};
+  }
+  const bool of_llama = family == "falcon" && version == "3";
+  if (!of_llama && IsIn(family, {"phi", "falcon", "opt", "pythia", "bloom"})) {
+    std::string size;
+    for (const std::string& word : words) {
+      if (IsCount(word, 'b') || IsCount(word, 'm')) size = word;
+    }
+    if (!size.empty()) size.back() = static_cast<char>(std::toupper(size.back()));
+    return {
+        fmt::format("by its name it is a model of the type {}, which is neither trained nor "
+                    "planned; for one of its size use ⟦params⟧ {} ⟦family⟧ llama",
+                    family, size.empty() ? "COUNT" : size)};
+  }
+  return {};
 }
 
 // Whether the words of `part` are in `whole`, in that order.
@@ -300,8 +346,7 @@ std::vector<std::string> SameFirstWord(const std::string& name,
 [[noreturn]] void ThrowNoModel(const std::string& name) {
   std::vector<std::string> presets;
   for (const ModelPreset& preset : ModelPresets()) presets.push_back(preset.spec.name);
-  bool others = false;
-  const std::string why = WhyNone(WordsOf(name), &others);
+  const WhyNot not_there = WhyNone(WordsOf(name));
   if (const Words words = WordsOf(name); words.size() == 1 && IsCount(words[0], 'b')) {
     ThrowUsage("⟦model⟧: {} is a size; use ⟦params⟧ {} for a shape of that size", name, name);
   }
@@ -311,17 +356,24 @@ std::vector<std::string> SameFirstWord(const std::string& name,
       !nearest.empty() ? fmt::format("did you mean '{}'? 'zeroplan model list' names all", nearest)
                        : fmt::format("use {}", fmt::join(same.empty() ? presets : same, ", "));
   const std::string folder = name.substr(name.find('/') + 1);
-  if (!why.empty()) {
-    const bool planned = !others && IsHubName(name) && why.find("neither") == std::string::npos;
-    const std::string fetched =
-        planned ? fmt::format(
-                      "; to plan it for DeepSpeed, FSDP2 or DDP, from its shape:\n  hf "
-                      "download {} {} --local-dir {}\nand then ./{} is the model, with "
-                      "⟦runtime⟧",
-                      ShellWord(name), kConfigFile, ShellWord(folder), ShellWord(folder))
-                : "";
-    ThrowUsage("model '{}' has no preset: {}{}{}", name, why,
-               nearest.empty() || !others ? "" : fmt::format(" ('{}')", nearest), fetched);
+  if (!not_there.why.empty()) {
+    std::string fetched;
+    if (not_there.needs != Needs::kNothing && IsHubName(name)) {
+      fetched = fmt::format(
+          "; to plan it for DeepSpeed, FSDP2 or DDP, from its shape:\n  hf download {}{}{} "
+          "--local-dir {}\nand then ./{} is the model, with ⟦runtime⟧",
+          ShellWord(name), not_there.needs == Needs::kConfig ? " " : "",
+          not_there.needs == Needs::kConfig ? kConfigFile : "", ShellWord(folder),
+          ShellWord(folder));
+    } else if (not_there.needs != Needs::kNothing) {
+      fetched = fmt::format(
+          "; a folder with its {} is planned for DeepSpeed, FSDP2 or DDP, with "
+          "⟦runtime⟧",
+          not_there.needs == Needs::kConfig ? kConfigFile : "weights");
+    }
+    ThrowUsage("model '{}' has no preset: {}{}{}", name, not_there.why,
+               nearest.empty() || !not_there.others ? "" : fmt::format(" ('{}')", nearest),
+               fetched);
   }
   if (IsHubName(name)) {
     ThrowUsage(

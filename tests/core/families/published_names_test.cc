@@ -119,7 +119,27 @@ TEST_CASE("names of another shape are refused, with what is near") {
            Case{"mistralai/Mixtral-8x3B",
                 "hf download mistralai/Mixtral-8x3B config.json --local-dir Mixtral-8x3B"},
            Case{"google/gemma-7b", "models of the types \"gpt2\""},
+           // A type that is planned from its weights' headers alone, and one from its config.
+           Case{"google/gemma-7b", "hf download google/gemma-7b --local-dir gemma-7b"},
+           Case{"gemma-7b", "a folder with its weights is planned for DeepSpeed, FSDP2 or DDP"},
+           Case{"someone/gemma-3-9b", "hf download someone/gemma-3-9b config.json --local-dir"},
+           Case{"someone/Phi-3.5-mini", "hf download someone/Phi-3.5-mini config.json --local-dir"},
            Case{"deepseek-ai/DeepSeek-V3", "neither trained nor planned"},
+           Case{"deepseek-ai/DeepSeek-R1", "neither trained nor planned"},
+           Case{"deepseek-ai/DeepSeek-Coder-V2-Lite", "neither trained nor planned"},
+           // Neither trained nor planned, with a shape of the size.
+           Case{"tiiuae/falcon-7b", "use ⟦params⟧ 7B ⟦family⟧ llama"},
+           Case{"EleutherAI/pythia-160m", "use ⟦params⟧ 160M ⟦family⟧ llama"},
+           Case{"microsoft/phi-2", "use ⟦params⟧ COUNT ⟦family⟧ llama"},
+           // Names with another family's word whose type is trained: the way is their config.json.
+           Case{"deepseek-ai/DeepSeek-R1-0528-Qwen3-8B",
+                "hf download deepseek-ai/DeepSeek-R1-0528-Qwen3-8B config.json"},
+           Case{"deepseek-ai/deepseek-llm-7b-base",
+                "hf download deepseek-ai/deepseek-llm-7b-base config.json"},
+           Case{"deepseek-ai/deepseek-coder-6.7b-instruct", "nothing is downloaded"},
+           Case{"tiiuae/Falcon3-7B-Base", "hf download tiiuae/Falcon3-7B-Base config.json"},
+           Case{"someone/qwen2-7b-opt-sft", "hf download someone/qwen2-7b-opt-sft config.json"},
+           Case{"someone/Llama-3-8B-gemma-distill", "nothing is downloaded"},
            // Somebody else's model of that name may have any shape.
            Case{"someone/Llama-3.1-8B", "use the preset 'llama3.1-8b'"},
            Case{"someone/Llama-3.1-8B",
