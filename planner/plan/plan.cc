@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 #include "core/program/bucket_sizes.h"
 #include "planner/plan/plan_file.h"
+#include "planner/runtimes/deepspeed_engine.h"
 
 namespace zeroplan {
 
@@ -21,6 +22,8 @@ TrainSetup ResolveAuto(const Program& program) {
     setup.zero.prefetch_bucket_elements =
         smallest == UINT64_MAX ? kNothingToGather : std::max<uint64_t>(1, smallest - 1);
   }
+  // DeepSpeed's alone: so that it runs the config, too.
+  FitParamBuffers(program.model, setup);
   return setup;
 }
 

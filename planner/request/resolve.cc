@@ -489,7 +489,7 @@ TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
   CheckFp8(request, result.setup.precision, model, hardware.gpu);
   CheckMicroBatch(result.setup.batch.micro_batch, result.setup.batch.seq_len,
                   MostMicroStepTokens(model));
-  CheckSubGroups(result.setup, model, request.config.name());
+  if (!context.of_deepspeed) CheckSubGroups(result.setup, model, request.config.name());
   if (const std::string warning = LiveLimitWarning(result.setup, model); !warning.empty()) {
     result.warnings.push_back(fmt::format("{}: {}", request.config.name(), warning));
   }

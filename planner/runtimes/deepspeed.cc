@@ -43,6 +43,8 @@ constexpr UnknownKey kUnknownKeys[] = {
     {"zero_optimization", "memory_efficient_linear", "true"},
     {"zero_optimization", "mics_hierarchical_params_gather", "false"},
     {"zero_optimization", "override_module_apply", "true"},
+    {"zero_optimization", "parameter_alignment", "false"},
+    {"zero_optimization", "compute_grad_norm", "true"},
     {"bf16", "check_grad_overflow", "true"},
     {"fp16", "auto_cast", "false"},
     {"activation_checkpointing", "contiguous_memory_optimization", "false"},
@@ -340,6 +342,8 @@ class DeepSpeed : public TorchBased {
              "or remove {}",
              setup.precision.dtype == Dtype::kF16 ? "fp16_master_weights_and_grads"
                                                   : "bf16_master_weights_and_grads");
+    const std::string buffers_problem = ParamBufferProblem(play.model, setup);
+    RefuseIf(!buffers_problem.empty(), "{}", buffers_problem);
     const uint64_t partition =
         play.model.ParamCount() / static_cast<uint64_t>(setup.batch.world_size);
     const bool several = setup.zero.sub_group_elements < partition;
@@ -389,6 +393,7 @@ class DeepSpeed : public TorchBased {
     setup.zero.offload_optimizer.device = offloads.optimizer.device;
     setup.zero.offload_optimizer.ratio = offloads.optimizer.ratio;
     setup.zero.offload_param.device = offloads.param;
+    if (!inputs.given_zero) FitParamBuffers(inputs.model, setup);
     setup.zero.quantized_weights = inputs.base.zero.quantized_weights;
     setup.zero.quantized_gradients = inputs.base.zero.quantized_gradients;
     if (offloads.optimizer.ratio < 1 && !inputs.given_zero) {
@@ -425,7 +430,7 @@ class DeepSpeed : public TorchBased {
     if (IsMics(choice.setup)) {
       notes.emplace_back(
           "mics_shard_size takes models made whole or under deepspeed.zero.MiCS_Init, none made "
-          "under deepspeed.zero.Init.");
+          "under deepspeed.zero.Init. DeepSpeed 0.19.8 refuses the key; 0.19.6 has it.");
     }
     if (choice.setup.batch.sequence_ranks > 1) {
       notes.emplace_back(

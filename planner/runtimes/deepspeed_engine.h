@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/settings/zero_config.h"
@@ -125,6 +126,17 @@ class SubGroups {
   TorchMemory* memory_;
   TorchTimer* timer_;
 };
+
+// Elements of the largest part of a parameter that a rank has in a file, with offload_param on
+// NVMe: its buffers have to hold it. zero.Init asks AsyncPartitionedParameterSwapper.get_buffer for
+// ceil(elements / ranks) of every parameter that is large enough for a file, persistent or not. 0:
+// no parameter is in a file.
+uint64_t LargestFilePart(const ModelSpec& model, const TrainSetup& setup);
+// The error with which get_buffer ends a run whose offload_param.buffer_size is too small, and the
+// way out; "" if there is none.
+std::string ParamBufferProblem(const ModelSpec& model, const TrainSetup& setup);
+// Makes offload_param.buffer_elements large enough.
+void FitParamBuffers(const ModelSpec& model, TrainSetup& setup);
 
 // Create the engine of each stage.
 std::unique_ptr<TorchRuntime> MakeStages0To2(const TorchModel& model, const TorchPlay& play,

@@ -1,8 +1,11 @@
 // What DeepSpeed's optimizers hold and update: the optimizer on the GPU, and stage 3's sub-groups
 // (deepspeed/runtime/zero/stage3.py; runtime/swap_tensor/).
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "core/base/units.h"
 #include "planner/runtimes/deepspeed_engine.h"
 
 namespace zeroplan {
@@ -263,6 +266,32 @@ void SubGroups::TimeOffloadGradient(const std::vector<size_t>& params, int strea
   if (written == 0) return;
   timer_->StreamWaits(kWriteStream, stream);
   timer_->File(kWriteStream, /*write=*/true, master * written);
+}
+
+uint64_t LargestFilePart(const ModelSpec& model, const TrainSetup& setup) {
+  if (setup.zero.offload_param.device != OffloadDevice::kNvme) return 0;
+  const auto ranks = static_cast<uint64_t>(setup.batch.world_size);
+  uint64_t largest = 0;
+  for (const TorchParam& param : TorchModel(model).params) {
+    largest = std::max(largest, CeilDiv(param.elements, ranks));
+  }
+  return 2 * largest >= kLeastFileBytes ? largest : 0;
+}
+
+std::string ParamBufferProblem(const ModelSpec& model, const TrainSetup& setup) {
+  const uint64_t part = LargestFilePart(model, setup);
+  const uint64_t size = setup.zero.offload_param.buffer_elements;
+  if (part <= size) return "";
+  return fmt::format(
+      "zero_optimization.offload_param.buffer_size: {} is less than the {} elements that a GPU has "
+      "of the largest parameter: DeepSpeed ends with \"More elements {} than buffer size {}\"; set "
+      "buffer_size to {} or more",
+      size, part, part, size, part);
+}
+
+void FitParamBuffers(const ModelSpec& model, TrainSetup& setup) {
+  uint64_t& size = setup.zero.offload_param.buffer_elements;
+  size = std::max(size, LargestFilePart(model, setup));
 }
 
 }  // namespace zeroplan

@@ -2,9 +2,13 @@
 // optimizers of the program's own, files on NVMe.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <string>
+
 #include "core/config/reader_state.h"
 #include "core/families/load_model.h"
 #include "hwprofiles/loader.h"
+#include "planner/runtimes/deepspeed_engine.h"
 #include "tests/error_of.h"
 #include "tests/has.h"
 #include "tests/planner/runtimes/runtime_rows.h"
@@ -169,6 +173,36 @@ TEST_CASE("DeepSpeed NVMe: what it asserts") {
   CHECK_NOTHROW(DeepSpeedFootprint(run));
   run.setup.zero.stage = 2;
   CHECK(Has(error(run), "stage 3"));
+}
+
+TEST_CASE("DeepSpeed NVMe: a buffer holds a GPU's part of the largest parameter") {
+  TorchPlay run = InFiles();
+  CHECK(LargestFilePart(run.model, run.setup) == 0);  // no parameter is in a file
+  run.setup.zero.offload_param.device = OffloadDevice::kNvme;
+  for (const int ranks : {1, 3, 8}) {
+    CAPTURE(ranks);
+    run.setup.batch.world_size = ranks;
+    const auto count = static_cast<uint64_t>(ranks);
+    uint64_t largest = 0;
+    for (const TorchParam& param : TorchModel(run.model).params) {
+      largest = std::max(largest, param.elements);
+    }
+    const uint64_t part = (largest + count - 1) / count;
+    CHECK(LargestFilePart(run.model, run.setup) == part);
+    uint64_t& size = run.setup.zero.offload_param.buffer_elements;
+    size = part;
+    CHECK(ParamBufferProblem(run.model, run.setup).empty());
+    size = part - 1;
+    CHECK(Has(ParamBufferProblem(run.model, run.setup),
+              "More elements " + std::to_string(part) + " than buffer size"));
+    CHECK(Has(ErrorOf(ExitCode::kUsage, [&run] { DeepSpeedFootprint(run); }), "buffer_size"));
+    FitParamBuffers(run.model, run.setup);
+    CHECK(size == part);
+  }
+  // A part that is smaller than 1 MiB is in no file.
+  run.setup.batch.world_size = 4096;
+  run.setup.zero.offload_param.buffer_elements = 0;
+  CHECK(ParamBufferProblem(run.model, run.setup).empty());
 }
 
 TEST_CASE("DeepSpeed NVMe: a step waits for files, less with pipeline_read and pipeline_write") {
