@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/config/foreign_config.h"
+
 namespace zeroplan {
 
 bool ConfigSays(const JsonNode& config, std::string_view key) {
@@ -15,8 +17,10 @@ bool ConfigSays(const JsonNode& config, std::string_view key) {
   return node != nullptr && !node->is_null() && !(node->is_string() && node->scalar == "auto");
 }
 
-ConfigDocument::ConfigDocument(std::string_view text, std::string name)
-    : ConfigDocument(ParseJsonText(text, name), name) {}
+ConfigDocument::ConfigDocument(std::string_view text, std::string name) {
+  RefuseForeignConfig(text, name);
+  *this = ConfigDocument(ParseJsonText(text, name), std::move(name));
+}
 
 ConfigDocument::ConfigDocument(JsonNode root, std::string name) {
   state_ = std::make_shared<const State>(State{std::move(name), std::move(root)});

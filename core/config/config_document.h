@@ -17,7 +17,7 @@ class ConfigDocument {
  public:
   ConfigDocument() = default;  // no config
   // Messages call the config `name`. Throws Error(kUsage) "NAME:LINE: ..." for text that is no JSON
-  // (json_source.h).
+  // (json_source.h), and "NAME: ..." for the config of another program (foreign_config.h).
   ConfigDocument(std::string_view text, std::string name);
   // The tree of a config, which keeps the lines of the text that it was parsed from.
   ConfigDocument(JsonNode root, std::string name);
