@@ -1,5 +1,6 @@
 // zeroplan config check: what a DeepSpeed config comes to.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -14,12 +15,14 @@
 #include "core/base/limits.h"
 #include "core/config/deepspeed_reader.h"
 #include "core/config/effective_values.h"
+#include "core/config/foreign_config.h"
 #include "core/program/bucket_sizes.h"
 #include "hwprofiles/loader.h"
 #include "machine/detect.h"
 #include "planner/request/fields.h"
 #include "planner/request/parse.h"
 #include "planner/request/resolve.h"
+#include "planner/runtimes/deepspeed_engine.h"
 #include "planner/schemas/schemas.h"
 
 namespace zeroplan {
@@ -83,10 +86,28 @@ std::string ReadStdin() {
   return text;
 }
 
+// The keys that transformers' Trainer and accelerate fill in, of which the table has what zeroplan
+// takes; "" for none.
+std::string AutoNote(const JsonNode& root, const std::string& file) {
+  std::vector<std::string> keys = AutoKeys(root);
+  std::erase_if(keys, [](const std::string& key) { return !IsFilledIn(key); });
+  if (keys.empty()) return "";
+  constexpr size_t kShown = 4;
+  const auto end = keys.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, keys.size()));
+  const std::string more =
+      keys.size() > kShown ? fmt::format(" and {} more", keys.size() - kShown) : "";
+  return fmt::format(
+      "{}: \"auto\" of {}{}: transformers' Trainer or accelerate fills it in from its own "
+      "settings; "
+      "the values below are those that zeroplan takes",
+      file, fmt::join(keys.begin(), end, ", "), more);
+}
+
 void Check(const CheckOptions& options) {
   const bool piped = options.file == "-";
   const std::string text = piped ? ReadStdin() : ReadTextFile(options.file);
   const std::string file = piped ? "stdin" : options.file;
+  RefuseForeignConfig(text, file);
   const JsonDepartures departures = FindJsonDepartures(text, file);
   if (!departures.broken.empty()) ThrowUsage("{}; add it", departures.broken);
   std::optional<ModelSpec> model;
@@ -98,6 +119,11 @@ void Check(const CheckOptions& options) {
   if (model) {
     const std::string warning = LiveLimitWarning(result.setup, *model);
     if (!warning.empty()) result.warnings.push_back(fmt::format("{}: {}", file, warning));
+    const std::string dies =
+        context.reads_for == ConfigFor::kZeroplan ? "" : ParamBufferProblem(*model, result.setup);
+    if (!dies.empty() && context.reads_for == ConfigFor::kDeepSpeed)
+      ThrowUsage("{}: {}", file, dies);
+    if (!dies.empty()) result.warnings.push_back(fmt::format("{}: {}", file, dies));
   }
   if (!departures.hjson.empty()) {
     result.notes.insert(
@@ -106,11 +132,15 @@ void Check(const CheckOptions& options) {
             " is no JSON but Hjson, which DeepSpeed and zeroplan read; transformers "
             "and accelerate read JSON alone");
   }
+  const JsonNode root = ParseJsonText(text, file);
+  if (context.reads_for != ConfigFor::kDeepSpeed) {
+    if (const std::string note = AutoNote(root, file); !note.empty()) result.notes.push_back(note);
+  }
   std::string out;
   for (const std::string& line : result.warnings) out += "warning: " + line + "\n";
   for (const std::string& line : result.notes) out += "note: " + line + "\n";
   if (!out.empty()) out += "\n";
-  out += Rows(EffectiveValues(result.setup, ParseJsonText(text, file)));
+  out += Rows(EffectiveValues(result.setup, root));
   out += fmt::format("\n{}: no errors{}, {} warning{}, {} GPU{}\n", file,
                      options.reads_for ? " for " + options.reads_for.text : "",
                      result.warnings.size(), result.warnings.size() == 1 ? "" : "s",

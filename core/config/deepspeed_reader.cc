@@ -29,16 +29,80 @@ bool HasGradAccumKey(const JsonNode& root) {
   return key != nullptr && !key->is_null() && !(key->is_string() && key->scalar == "auto");
 }
 
-// The path of the first key below `node` whose value is "auto"; "" for none. Skips keys that begin
-// with '_', because they are not DeepSpeed's.
-std::string FirstAuto(const JsonNode& node, const std::string& path) {
+void AddAutos(const JsonNode& node, const std::string& path, std::vector<std::string>* paths) {
   for (const JsonMember& member : node.members) {
     if (member.key.starts_with('_')) continue;
-    std::string at = path.empty() ? member.key : path + "." + member.key;
-    if (member.value.is_string() && member.value.scalar == "auto") return at;
-    if (std::string inner = FirstAuto(member.value, at); !inner.empty()) return inner;
+    const std::string at = path.empty() ? member.key : path + "." + member.key;
+    if (member.value.is_string() && member.value.scalar == "auto") paths->push_back(at);
+    AddAutos(member.value, at, paths);
   }
-  return "";
+}
+
+// Keys whose "auto" transformers 5.24 (HfTrainerDeepSpeedConfig) or accelerate 1.15
+// (DeepSpeedPlugin, Accelerator._prepare_deepspeed) replaces.
+constexpr std::string_view kFilledIn[] = {
+    "train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "gradient_accumulation_steps",
+    "gradient_clipping",
+    "fp16.enabled",
+    "bf16.enabled",
+    "optimizer.params.lr",
+    "optimizer.params.betas",
+    "optimizer.params.eps",
+    "optimizer.params.weight_decay",
+    "scheduler.params.warmup_min_lr",
+    "scheduler.params.warmup_max_lr",
+    "scheduler.params.warmup_num_steps",
+    "scheduler.params.total_num_steps",
+    "zero_optimization.stage",
+    "zero_optimization.reduce_bucket_size",
+    "zero_optimization.stage3_prefetch_bucket_size",
+    "zero_optimization.stage3_param_persistence_threshold",
+    "zero_optimization.stage3_gather_16bit_weights_on_model_save",
+    "zero_optimization.offload_optimizer.device",
+    "zero_optimization.offload_optimizer.nvme_path",
+    "zero_optimization.offload_param.device",
+    "zero_optimization.offload_param.nvme_path",
+};
+// Sections that DeepSpeed reads by a DeepSpeedConfigModel, which drops keys that are "auto"
+// (runtime/config_utils.py).
+constexpr std::string_view kModels[] = {
+    "zero_optimization.", "fp16.",        "bf16.",  "bfloat16.", "comms_logger.",
+    "tensorboard.",       "csv_monitor.", "wandb.", "comet.",    "compile."};
+
+template <size_t kCount>
+bool IsOneOf(const std::string_view (&words)[kCount], std::string_view word) {
+  return std::find(std::begin(words), std::end(words), word) != std::end(words);
+}
+
+// Who fills in the "auto" at `path`, and what DeepSpeed makes of it by itself. Its autotuner sets
+// the batch sizes (autotuning/autotuner.py).
+std::string AutoMeaning(const JsonNode& root, std::string_view path) {
+  constexpr std::string_view kTuned[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
+                                         "gradient_accumulation_steps"};
+  const JsonNode* tuning = root.Find("autotuning");
+  const bool tuned = tuning != nullptr && IsSwitchedOn(*tuning) && IsOneOf(kTuned, path);
+  const bool dropped = std::any_of(std::begin(kModels), std::end(kModels),
+                                   [&](std::string_view name) { return path.starts_with(name); });
+  std::string by = !IsFilledIn(path) ? "nobody fills in this \"auto\""
+                   : tuned           ? "\"auto\" is for DeepSpeed's autotuner (deepspeed "
+                                       "--autotuning), transformers' Trainer or accelerate to fill in"
+                           : "\"auto\" is for transformers' Trainer or accelerate to fill in";
+  return by + (dropped            ? "; DeepSpeed by itself takes its default"
+               : IsFilledIn(path) ? "; DeepSpeed by itself ends at it"
+                                  : ", and DeepSpeed has no such value; remove the key");
+}
+
+// Warns of each kind of "auto" once, at the first key of its kind.
+void WarnOfAutos(const JsonNode& root, std::string_view source, ReadResult* result) {
+  std::vector<std::string> said;
+  for (const std::string& path : AutoKeys(root)) {
+    std::string meaning = AutoMeaning(root, path);
+    if (std::find(said.begin(), said.end(), meaning) != said.end()) continue;
+    result->warnings.push_back(fmt::format("{}: {}: {}", source, path, meaning));
+    said.push_back(std::move(meaning));
+  }
 }
 
 // Problems name settings that DeepSpeed has no key for by zeroplan's own keys. Problems with
@@ -57,6 +121,14 @@ void ReadSections(ReaderState* state) {
 }
 
 }  // namespace
+
+std::vector<std::string> AutoKeys(const JsonNode& root) {
+  std::vector<std::string> paths;
+  AddAutos(root, "", &paths);
+  return paths;
+}
+
+bool IsFilledIn(std::string_view path) { return IsOneOf(kFilledIn, path); }
 
 std::vector<ConfigSection> DescribeConfig(std::string_view config) {
   const JsonNode root = ParseJsonText(config, "config");
@@ -114,14 +186,7 @@ ReadResult ReadDeepSpeedConfig(const JsonNode& root, std::string_view source,
     state.result.warnings.push_back(
         fmt::format("{}: zeroplan runs this, DeepSpeed itself does not: {}", source, cannot));
   }
-  if (context.reads_for == ConfigFor::kDeepSpeed) {
-    if (const std::string open = FirstAuto(root, ""); !open.empty()) {
-      state.result.warnings.push_back(
-          fmt::format("{}: {}: \"auto\" is for transformers' Trainer or accelerate to fill in; "
-                      "DeepSpeed by itself takes no \"auto\"",
-                      source, open));
-    }
-  }
+  if (context.reads_for == ConfigFor::kDeepSpeed) WarnOfAutos(root, source, &state.result);
   if (state.HasProblems()) state.ThrowProblems();
   return std::move(state.result);
 }
@@ -168,6 +233,15 @@ void ReaderState::Unsupported(const JsonSection& section, std::string_view key,
                               std::string_view text) {
   if (context.reads_for != ConfigFor::kDeepSpeed) return section.Report(key, "{}", text);
   Note(section, key, fmt::format("zeroplan does not do this, DeepSpeed does: {}", text));
+}
+
+void ReaderState::DeepSpeedRefuses(const JsonSection& section, std::string_view key,
+                                   std::string_view why) {
+  if (context.reads_for == ConfigFor::kZeroplan) return;
+  if (context.reads_for == ConfigFor::kDeepSpeed) {
+    return section.Report(key, "DeepSpeed refuses this: {}", why);
+  }
+  Warn(section, key, fmt::format("zeroplan reads this, DeepSpeed itself refuses it: {}", why));
 }
 
 void ReaderState::Reject(JsonSection* section, std::string_view key, std::string_view why,

@@ -73,6 +73,12 @@ struct ReadResult {
   std::vector<std::string> notes;
 };
 
+// The paths of the keys whose value is "auto", in the order of the text. Keys that begin with '_'
+// are left out, because they are not DeepSpeed's.
+std::vector<std::string> AutoKeys(const JsonNode& root);
+// Whether transformers' Trainer or accelerate replaces an "auto" at that path.
+bool IsFilledIn(std::string_view path);
+
 // `text` is the config, `source` its name in messages (a file path). The syntax is that of
 // json_source.h: Hjson as DeepSpeed reads it. Throws Error(kUsage) with "FILE:LINE:
 // zero_optimization.stage: 5 is not allowed; use 0, 1, 2 or 3": one line for each problem that can

@@ -27,7 +27,6 @@ constexpr KeyNote kNoEffect[] = {
     {"zero_force_ds_cpu_optimizer", "zeroplan has its own optimizer"},
     {"seq_parallel_communication_data_type", "gradients are reduced in communication_data_type"},
     {"load_universal_checkpoint", "zeroplan's checkpoints load at any number of ranks"},
-    {"autotuning", "zeroplan does not tune while it trains"},
     {"nebula", "not supported; see ⟦save⟧"},
     {"timers", "zeroplan has ⟦trace⟧ and ⟦metrics⟧"},
     {"disable_allgather", "zeroplan chooses its collectives itself"},
@@ -42,23 +41,59 @@ constexpr KeyNote kNoEffect[] = {
 
 constexpr KeyNote kRejected[] = {
     {"amp", "zeroplan does not use Apex"},
-    {"torch_autocast", "zeroplan computes in one dtype"},
+    {"torch_autocast", "zeroplan has no autocast"},
     {"sparse_gradients", "zeroplan's gradients are dense"},
     {"sparse_attention", "zeroplan's attention is dense"},
     {"tensor_parallel", "zeroplan has no tensor parallelism"},
-    {"expert_parallel", "zeroplan has no experts"},
+    {"expert_parallel", "zeroplan has no expert parallelism"},
     {"compression_training", "zeroplan does not compress models"},
     {"curriculum_learning", "zeroplan trains at one sequence length"},
-    {"data_efficiency", "zeroplan reads its data in order"},
+    {"data_efficiency", "zeroplan has no sampling or routing of data by its difficulty"},
     {"hybrid_engine", "zeroplan does not switch to inference"},
     {"elasticity", "zeroplan's number of ranks is fixed for a run"},
     {"progressive_layer_drop", "zeroplan trains all layers"},
-    {"eigenvalue", "zeroplan does not quantize"},
-    {"quantize_training", "zeroplan does not quantize"},
-    {"weight_quantization", "zeroplan does not quantize"},
+    {"eigenvalue", "zeroplan has no mixture of quantization"},
+    {"quantize_training", "zeroplan has no mixture of quantization"},
+    {"weight_quantization", "zeroplan has no mixture of quantization"},
     {"random_ltd", "zeroplan trains all layers on all tokens"},
-    {"use_data_before_expert_parallelism", "zeroplan has no experts"},
+    {"use_data_before_expert_parallelism", "zeroplan has no expert parallelism"},
 };
+
+// Keys that DeepSpeed 0.19.6 has and 0.19.8 refuses at any value (runtime/config.py,
+// _reject_removed_config_keys), with their section.
+constexpr std::pair<const char*, const char*> kRemoved[] = {
+    {"zero_optimization", "mics_shard_size"},
+    {"zero_optimization", "mics_hierarchical_params_gather"},
+    {"zero_optimization", "zeropp_loco_param"},
+    {"", "nebula"},
+    {"", "amp"},
+    {"", "elasticity"},
+    {"", "sparse_gradients"},
+    {"", "sparse_attention"},
+    {"", "graph_harvesting"},
+    {"", "curriculum_learning"},
+    {"", "eigenvalue"},
+    {"", "quantize_training"},
+    {"", "compression_training"},
+    {"", "progressive_layer_drop"},
+};
+// Keys of zero_optimization that DeepSpeed 0.19.8 has and 0.19.6 refuses.
+constexpr const char* kAdded[] = {"parameter_alignment", "compute_grad_norm"};
+
+void WarnOfVersions(ReaderState* state) {
+  if (state->context.reads_for != ConfigFor::kDeepSpeed) return;
+  for (JsonSection& section : state->sections()) {
+    for (const auto& [of, key] : kRemoved) {
+      if (section.path() != of || section.Raw(key) == nullptr) continue;
+      state->Warn(section, key,
+                  "DeepSpeed 0.19.8 refuses this key at any value, 0.19.6 has it; remove it");
+    }
+    for (const char* key : kAdded) {
+      if (section.path() != "zero_optimization" || section.Raw(key) == nullptr) continue;
+      state->Warn(section, key, "DeepSpeed 0.19.8 has this key, 0.19.6 refuses it");
+    }
+  }
+}
 
 // A section that steers nothing in zeroplan, with the keys that DeepSpeed knows in it.
 struct IdleSection {
@@ -401,12 +436,21 @@ void ReadRecompute(ReaderState* state) {
 void ReadOtherKeys(ReaderState* state) {
   JsonSection& root = state->root();
   for (const KeyNote& entry : kNoEffect) state->NoEffect(&root, entry.key, entry.why);
+  const char* tuning = "zeroplan does not tune while it trains";
+  if (!state->context.of_deepspeed) {
+    state->NoEffect(&root, "autotuning", tuning);
+  } else if (const JsonNode* node = root.Value("autotuning"); node && IsSwitchedOn(*node)) {
+    state->Note(root, "autotuning",
+                "DeepSpeed's autotuner tries stages and micro-batches of its own; this is of those "
+                "named here");
+  }
   for (const KeyNote& entry : kRejected) {
     state->Reject(&root, entry.key, entry.why, "switch it off or remove it");
   }
   ReadIdleSections(state);
   ReadCheckpoint(state);
   ReadAio(state);
+  WarnOfVersions(state);
 }
 
 const std::vector<std::string_view>& CommentKeys() {

@@ -97,6 +97,11 @@ void ReadLossScale(ReaderState* state, JsonSection* fp16) {
   constexpr double kMax = std::numeric_limits<float>::max();
   PrecisionConfig& out = state->result.setup.precision;
   ReadKeyRows(state, fp16, "fp16");
+  // DeepSpeed divides by it once the scale is dynamic.
+  if (out.loss_scale_window == 0 && out.dtype == Dtype::kF16 && out.loss_scale == 0) {
+    fp16->ReportValue("loss_scale_window", "a whole number of at least 1");
+  }
+  if (out.loss_scale_window == 0) out.loss_scale_window = PrecisionConfig().loss_scale_window;
   out.min_loss_scale = fp16->Number("min_loss_scale", 0, kMax).value_or(1);
   state->Reject(fp16, "auto_cast", "parameters are kept in fp16 throughout", "remove it");
   ReadLightMasters(state, fp16, "fp16_master_weights_and_grads");

@@ -36,16 +36,42 @@ std::string ReadNvmePath(JsonSection* section, OffloadDevice device) {
   return path;
 }
 
+ZeroConfig OffloadDefaults() { return ReaderZeroDefaults(3); }
+
+// DeepSpeed's buffers are for files alone. It makes as many as the key has, and fails without one
+// (swap_tensor/utils.py, SwapBufferManager; partitioned_param_swapper.py, get_buffer). zeroplan
+// stages what is on the host, too.
+void ReadBufferCount(ReaderState* state, JsonSection* section, OffloadDevice device, int otherwise,
+                     int& count) {
+  constexpr const char* kKey = "buffer_count";
+  if (count != 0) return;
+  count = otherwise;
+  if (device == OffloadDevice::kNvme) {
+    section->Report(kKey,
+                    "0 is not allowed with device nvme, whose files pass through buffers; "
+                    "use {} or more",
+                    otherwise);
+  } else if (device == OffloadDevice::kCpu) {
+    state->Note(*section, kKey,
+                fmt::format("0 is read as {}: DeepSpeed has such buffers for device nvme alone",
+                            otherwise));
+  }
+}
+
 void ReadOffloadOptimizer(ReaderState* state, JsonSection* zero) {
   JsonSection& section = state->Open(zero, "offload_optimizer");
   auto& out = state->result.setup.zero.offload_optimizer;
   out.device = ReadDevice(&section);
   out.nvme_path = ReadNvmePath(&section, out.device);
   ReadKeyRows(state, &section, "zero_optimization.offload_optimizer");
-  constexpr const char* kRatio = "a number above 0 and up to 1 (device \"none\" offloads nothing)";
-  const double ratio = section.Number("ratio", 1e-9, 1, kRatio).value_or(1.0);
+  ReadBufferCount(state, &section, out.device, OffloadDefaults().offload_optimizer.buffer_count,
+                  out.buffer_count);
+  const double ratio = section.Number("ratio", 0, 1).value_or(1.0);
   if (out.device == OffloadDevice::kNone) {
     if (ratio < 1) state->Note(section, "ratio", "has no effect: device is none");
+  } else if (ratio == 0 && !state->context.of_deepspeed) {
+    out.device = OffloadDevice::kNone;
+    state->Note(section, "ratio", "0 offloads nothing: the optimizer stays on the GPU");
   } else {
     out.ratio = ratio;
   }
@@ -63,10 +89,11 @@ void ReadOffloadOptimizer(ReaderState* state, JsonSection* zero) {
   state->NoEffect(&section, "fast_init", "zeroplan writes the states once, in place");
   section.Number("cpuadam_cores_perc", 0, 1);
   state->NoEffect(&section, "cpuadam_cores_perc", "zeroplan's host optimizer uses all its cores");
-  state->Reject(&section, "super_offload",
-                "it is of machines whose CPU and GPU share memory (GH200), which zeroplan does not "
-                "plan",
-                "remove it, which keeps the optimizer on the CPU");
+  state->Reject(
+      &section, "super_offload",
+      "it updates on the CPU while gradients still arrive and takes back what overflowed, "
+      "which zeroplan neither does nor models",
+      "remove it, which keeps the optimizer on the CPU");
 }
 
 void ReadOffloadParam(ReaderState* state, JsonSection* zero) {
@@ -75,10 +102,13 @@ void ReadOffloadParam(ReaderState* state, JsonSection* zero) {
   out.device = ReadDevice(&section);
   out.nvme_path = ReadNvmePath(&section, out.device);
   ReadKeyRows(state, &section, "zero_optimization.offload_param");
-  const std::optional<int64_t> slot = section.Int("buffer_size", 1);
+  ReadBufferCount(state, &section, out.device, OffloadDefaults().offload_param.buffer_count,
+                  out.buffer_count);
+  const std::optional<int64_t> slot = section.Int("buffer_size", 0);
   if (!state->context.of_deepspeed) {
     state->NoEffect(&section, "buffer_size", "zeroplan's staging slots hold one unit (layer) each");
-  } else if (slot && out.device == OffloadDevice::kNvme) {
+  }
+  if (slot && out.device == OffloadDevice::kNvme) {
     out.buffer_elements = static_cast<uint64_t>(*slot);
   }
 }
@@ -90,8 +120,12 @@ void ReadDeprecatedOffload(ReaderState* state, JsonSection* zero) {
   const bool param = zero->Bool("cpu_offload_param").value_or(false);
   const std::optional<bool> pin = zero->Bool("cpu_offload_use_pin_memory");
   auto apply = [&](bool on, const char* key, const char* section, OffloadDevice* device) {
-    if (!on) return;
     const JsonNode* given = zero->Value(section);
+    if (given != nullptr && zero->Value(key) != nullptr) {
+      state->DeepSpeedRefuses(
+          *zero, key, fmt::format("it takes no {} beside {}; remove {}", key, section, key));
+    }
+    if (!on) return;
     if (given != nullptr && *device != OffloadDevice::kCpu) {
       zero->Report(key, "true contradicts {}.device {}; remove the deprecated {}", section,
                    OffloadDeviceName(*device), key);
@@ -114,7 +148,13 @@ void ReadDeprecatedOffload(ReaderState* state, JsonSection* zero) {
 void ReadStage3(ReaderState* state, JsonSection* zero) {
   ReadKeyRows(state, zero, kStage3Keys);
   const std::string gather = Stage3Key(zero, "gather_16bit_weights_on_model_save");
-  for (const std::string& key : {gather, std::string("stage3_gather_fp16_weights_on_model_save")}) {
+  const std::string old_gather = "stage3_gather_fp16_weights_on_model_save";
+  if (zero->Value(gather) != nullptr && zero->Value(old_gather) != nullptr) {
+    state->DeepSpeedRefuses(
+        *zero, old_gather,
+        fmt::format("it takes no {} beside {}; remove {}", old_gather, gather, old_gather));
+  }
+  for (const std::string& key : {gather, old_gather}) {
     zero->Bool(key);
     state->NoEffect(zero, key, "zeroplan always saves whole weights as model.safetensors");
   }
@@ -122,9 +162,8 @@ void ReadStage3(ReaderState* state, JsonSection* zero) {
        {"stage3_allgather_sequential", "allgather_sequential",
         "stage3_use_all_reduce_for_fetch_params", "use_all_reduce_for_fetch_params",
         "stage3_module_granularity_threshold", "module_granularity_threshold",
-        "log_trace_cache_warnings", "stage3_log_trace_cache_warnings", "enable_sanity_checks",
-        "leaf_module", "override_module_apply", "memory_efficient_linear",
-        "save_muon_momentum_buffer_in_memory"}) {
+        "log_trace_cache_warnings", "enable_sanity_checks", "leaf_module", "override_module_apply",
+        "memory_efficient_linear", "save_muon_momentum_buffer_in_memory"}) {
     state->NoEffect(zero, key, "it steers parts of DeepSpeed that zeroplan does not have");
   }
 }
@@ -202,7 +241,12 @@ void ReadUnsupported(ReaderState* state, JsonSection* zero) {
       zero, "round_robin_gradients",
       "it only spreads DeepSpeed's own copies to the host over the ranks; zeroplan's are "
       "even already");
-  state->OnlyDefault(zero, "load_from_fp32_weights", true);
+  // It steers the loading of checkpoints.
+  if (state->context.of_deepspeed) {
+    zero->Bool("load_from_fp32_weights");
+  } else {
+    state->OnlyDefault(zero, "load_from_fp32_weights", true);
+  }
   state->Reject(zero, "zero_quantized_nontrainable_weights",
                 "zeroplan keeps frozen weights as they are, or in NF4 (⟦method⟧ qlora)",
                 "remove it");
@@ -212,10 +256,16 @@ void ReadUnsupported(ReaderState* state, JsonSection* zero) {
       zero, "zenflow",
       "it updates most parameters some steps late, which zeroplan neither does nor models",
       "remove it, which leaves an update of all parameters in each step");
-  state->Reject(zero, "legacy_stage1", "this is DeepSpeed's retired stage 1", "remove it",
-                RejectedBy::kBoth);
-  state->Reject(zero, "elastic_checkpoint",
-                "zeroplan's checkpoints load at any number of ranks anyway", "remove it");
+  state->Reject(zero, "legacy_stage1", "DeepSpeed removed that stage 1 in 0.5.9 and ends here",
+                "remove it", RejectedBy::kBoth);
+  zero->Bool("elastic_checkpoint");
+  state->NoEffect(zero, "elastic_checkpoint",
+                  "zeroplan's checkpoints load at any number of ranks anyway");
+  zero->Bool("parameter_alignment");
+  state->NoEffect(zero, "parameter_alignment", "zeroplan aligns its buffers by itself");
+  if (!zero->Bool("compute_grad_norm").value_or(true)) {
+    state->Note(*zero, "compute_grad_norm", "has no effect: zeroplan always computes the norm");
+  }
   zero->Bool("ignore_unused_parameters");
   if (zero->Bool("use_multi_rank_bucket_allreduce").value_or(false)) {
     state->Note(*zero, "use_multi_rank_bucket_allreduce",
@@ -243,8 +293,25 @@ const JsonNode* DeprecatedBool(ReaderState* state, int* stage) {
   return node;
 }
 
+// Reports values that zeroplan reads and DeepSpeed's classes of pydantic fields refuse: null where
+// it is no value of the field, and an exponent within quotes.
+void CheckWithDeepSpeed(ReaderState* state, JsonSection* section, const std::string& key,
+                        bool whole) {
+  const JsonNode* node = section->Raw(key);
+  if (node == nullptr || section->path() == "optimizer.params") return;
+  if (node->is_null() && key != "overlap_comm") {
+    state->DeepSpeedRefuses(*section, key, "null is no value of this key; remove it");
+  }
+  if (!whole || !node->is_string() || node->scalar == "auto") return;
+  if (node->scalar.text().find_first_not_of("+-0123456789_ ") == std::string::npos) return;
+  state->DeepSpeedRefuses(
+      *section, key, fmt::format("{} is text; write the number without quotes", node->Quote()));
+}
+
 template <typename T>
-void ReadKey(JsonSection* section, const std::string& key, const ConfigKey& of, T& member) {
+void ReadKey(ReaderState* state, JsonSection* section, const std::string& key, const ConfigKey& of,
+             T& member) {
+  CheckWithDeepSpeed(state, section, key, std::integral<T> && !std::same_as<T, bool>);
   if constexpr (std::same_as<T, bool>) {
     member = section->Bool(key).value_or(member);
   } else if constexpr (std::floating_point<T>) {
@@ -264,8 +331,10 @@ void ReadKeyRows(ReaderState* state, JsonSection* section, std::string_view rows
   const auto name = [&](const char* key) {
     return rows == kStage3Keys ? Stage3Key(section, key) : std::string(key);
   };
-#define KEY(of, key, member, ...) \
-  if (rows == (of)) ReadKey(section, name(key), ConfigKey{__VA_ARGS__}, state->result.setup.member);
+#define KEY(of, key, member, ...)                                                           \
+  if (rows == (of)) {                                                                       \
+    ReadKey(state, section, name(key), ConfigKey{__VA_ARGS__}, state->result.setup.member); \
+  }
 #include "core/config/key_rows.inc"
 #undef KEY
 }
@@ -294,6 +363,14 @@ void ReadZero(ReaderState* state) {
   ReadOffloadOptimizer(state, &zero);
   ReadOffloadParam(state, &zero);
   ReadDeprecatedOffload(state, &zero);
+  if (out.sub_group_elements == 0 && out.offload_optimizer.device != OffloadDevice::kNone &&
+      !state->context.of_deepspeed) {
+    state->Unsupported(
+        zero, "sub_group_size",
+        "0 is not supported with the optimizer offloaded: zeroplan's executor updates "
+        "sub_group_size elements at a time, DeepSpeed's stage 3 then each parameter "
+        "by itself; use a positive number such as 1e8, or remove the key");
+  }
   ReadStage3(state, &zero);
   ReadGroups(state, &zero);
   ReadQuantized(state, &zero);

@@ -82,6 +82,7 @@ class ReaderState {
   // The same for `node`, which is known to be an object; nullptr: an absent section.
   JsonSection& OpenNode(const JsonNode* node, JsonSection& parent, std::string_view key);
   const std::deque<JsonSection>& sections() const { return sections_; }
+  std::deque<JsonSection>& sections() { return sections_; }
 
   // Note adds "SOURCE:LINE: path.key: text" to the notes, Warn adds it to the warnings.
   void Note(const JsonSection& section, std::string_view key, std::string_view text);
@@ -91,6 +92,9 @@ class ReaderState {
   // Reports a feature that DeepSpeed has and zeroplan lacks: a problem, but a note where the config
   // is checked for DeepSpeed.
   void Unsupported(const JsonSection& section, std::string_view key, std::string_view text);
+  // Reports what zeroplan reads and DeepSpeed itself refuses, for the reason `why`: a problem where
+  // the config is checked for DeepSpeed, a warning where it is checked for both.
+  void DeepSpeedRefuses(const JsonSection& section, std::string_view key, std::string_view why);
   // Handles a key that is an error if it is switched on: "VALUE is not supported: WHY; FIX".
   void Reject(JsonSection* section, std::string_view key, std::string_view why,
               std::string_view fix, RejectedBy by = RejectedBy::kZeroplan);

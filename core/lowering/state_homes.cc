@@ -68,7 +68,7 @@ std::vector<StatePiece> StatePieces(const Program& p, const std::vector<uint64_t
   const ZeroConfig& zero = p.setup.zero;
   const Home away =
       zero.offload_optimizer.device == OffloadDevice::kNvme ? Home::kFile : Home::kHost;
-  const uint64_t at_once = AlignUp(zero.sub_group_elements, StateAlign(p));
+  const uint64_t at_once = AlignUp(std::max<uint64_t>(1, zero.sub_group_elements), StateAlign(p));
   std::vector<StatePiece> pieces;
   // The many small persistent units come before all others: the next forward pass, which may begin
   // beside the update, wants some of them for its first layer; and staging slots, which are taken

@@ -41,11 +41,9 @@ Problem CheckOffload(const ZeroConfig& zero) {
                   "{} is not allowed at stage {}; use stage 3, or device none",
                   OffloadDeviceName(param.device), zero.stage);
   }
-  if (!(optimizer.ratio > 0 && optimizer.ratio <= 1)) {
-    return Report(
-        "zero_optimization.offload_optimizer.ratio",
-        "{} is not allowed; use a number above 0 and up to 1 (device none offloads nothing)",
-        optimizer.ratio);
+  if (!(optimizer.ratio >= 0 && optimizer.ratio <= 1)) {
+    return Report("zero_optimization.offload_optimizer.ratio",
+                  "{} is not allowed; use a number from 0 to 1", optimizer.ratio);
   }
   if (optimizer.ratio < 1 && optimizer.device == OffloadDevice::kNvme) {
     return Report("zero_optimization.offload_optimizer.ratio",
@@ -70,17 +68,9 @@ Problem CheckZero(const ZeroConfig& zero) {
   if (zero.stage < 0 || zero.stage > 3) {
     return Report("zero_optimization.stage", "{} is not allowed; use 0, 1, 2 or 3", zero.stage);
   }
-  struct Size {
-    const char* key;
-    uint64_t value;
-  };
-  for (const Size& size :
-       {Size{"zero_optimization.reduce_bucket_size", zero.reduce_bucket_elements},
-        Size{"zero_optimization.allgather_bucket_size", zero.allgather_bucket_elements},
-        Size{"zero_optimization.sub_group_size", zero.sub_group_elements}}) {
-    if (size.value == 0) {
-      return Report(size.key, "0 is not allowed; use a positive number of elements such as 5e8");
-    }
+  if (zero.reduce_bucket_elements == 0) {
+    return Report("zero_optimization.reduce_bucket_size",
+                  "0 is not allowed; use a positive number of elements such as 5e8");
   }
   return CheckOffload(zero);
 }

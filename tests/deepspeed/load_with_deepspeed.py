@@ -1,6 +1,7 @@
 """Loads configs that zeroplan wrote with DeepSpeed's own classes, and compares every value.
 
 Usage: load_with_deepspeed.py FOLDER, which holds N.json and N.expected.json (see write_configs.cc).
+Configs whose expected.json has "taken" need only load or be refused as that is true or false.
 The whole of DeepSpeedConfig runs, with the real torch. Learning rates are those that the optimizer has
 before each step of DeepSpeed's own schedule classes.
 """
@@ -68,8 +69,23 @@ def learning_rates(config, expected, problems):
             problems.append(f"lr of step {step}: DeepSpeed has {got!r}, zeroplan {rate!r}")
 
 
+def refusal(path, world_size):
+    """Why DeepSpeed refuses a config, "" where it loads."""
+    try:
+        load(path, world_size)
+    except Exception as error:  # whatever its type
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
 def check(path):
     expected = json.loads(path.with_suffix(".expected.json").read_text())
+    if "taken" in expected:
+        why = refusal(path, expected["world_size"])
+        if expected["taken"] == (not why):
+            return []
+        zeroplan = "accepts" if expected["taken"] else "refuses"
+        return [f"zeroplan {zeroplan} {path.read_text()} for DeepSpeed, which says: {why or 'loaded'}"]
     config = load(path, expected["world_size"])
     problems = []
     for key in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",

@@ -1,11 +1,16 @@
 // Usage: write_deepspeed_configs FOLDER COUNT. Writes COUNT random setups as N.json, and what
-// DeepSpeed must make of each as N.expected.json.
+// DeepSpeed must make of each as N.expected.json; then configs with single values of keys as
+// bounds_N.json, with whether 'config check --for deepspeed' accepts each.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "core/base/error.h"
+#include "core/config/deepspeed_reader.h"
 #include "core/settings/setup_facts.h"
 #include "executor/optimizer/step_scalars.h"
 #include "tests/core/config/random_setup.h"
@@ -94,6 +99,69 @@ Json Expected(const TrainSetup& setup, int64_t layers) {
   return out;
 }
 
+// Values at and past the bounds of the keys of DeepSpeed's classes.
+std::vector<Json> BoundConfigs() {
+  const std::vector<Json> values = {0, 1, -1, 1.5, 5e8, "0", "5e8", nullptr};
+  std::vector<Json> configs;
+  const auto add = [&](const Json& zero) {
+    configs.push_back({{"train_micro_batch_size_per_gpu", 1},
+                       {"bf16", {{"enabled", true}}},
+                       {"zero_optimization", zero}});
+  };
+  for (const char* key :
+       {"reduce_bucket_size", "allgather_bucket_size", "sub_group_size", "prefetch_bucket_size",
+        "stage3_prefetch_bucket_size", "param_persistence_threshold", "model_persistence_threshold",
+        "stage3_max_live_parameters", "max_reuse_distance"}) {
+    for (const Json& value : values) add({{"stage", 3}, {key, value}});
+  }
+  for (const auto& [section, key] :
+       {std::pair{"offload_optimizer", "buffer_count"}, std::pair{"offload_optimizer", "ratio"},
+        std::pair{"offload_param", "buffer_count"}, std::pair{"offload_param", "max_in_cpu"}}) {
+    for (const Json& value : {Json(0), Json(1), Json(-1), Json(1.5), Json("0")}) {
+      add({{"stage", 3}, {section, {{"device", "cpu"}, {key, value}}}});
+    }
+  }
+  for (const Json& zero : std::vector<Json>{
+           {{"stage", 3}, {"max_live_parameters", 5}, {"stage3_max_live_parameters", 7}},
+           {{"stage", 3}, {"cpu_offload", true}},
+           {{"stage", 3}, {"cpu_offload", true}, {"offload_optimizer", {{"device", "cpu"}}}},
+           {{"stage", 3}, {"cpu_offload", false}, {"offload_optimizer", {{"device", "cpu"}}}},
+           {{"stage", 3}, {"cpu_offload_param", true}, {"offload_param", {{"device", "cpu"}}}},
+           {{"stage", 3}, {"cpu_offload_params", true}},
+           {{"stage", 3}, {"gather_16bit_weights_on_model_save", true}},
+           {{"stage", 3}, {"gather_fp16_weights_on_model_save", true}},
+           {{"stage", 3}, {"stage3_gather_fp16_weights_on_model_save", true}},
+           {{"stage", 3},
+            {"stage3_gather_fp16_weights_on_model_save", true},
+            {"stage3_gather_16bit_weights_on_model_save", true}},
+           {{"stage", 3}, {"zero3_save_16bit_model", true}},
+           {{"stage", 3}, {"load_from_fp32_weights", false}},
+           {{"stage", 3}, {"stage3_log_trace_cache_warnings", true}},
+           {{"stage", 3}, {"overlap_comm", nullptr}},
+           {{"stage", 2}, {"elastic_checkpoint", true}}}) {
+    add(zero);
+  }
+  for (const Json& fp16 : std::vector<Json>{{{"enabled", true}, {"loss_scale_window", 0}},
+                                            {{"enabled", false}, {"loss_scale_window", 0}},
+                                            {{"enabled", true}, {"loss_scale", -1}},
+                                            {{"enabled", true}, {"min_loss_scale", 0}},
+                                            {{"enabled", true}, {"initial_scale_power", 0}}}) {
+    configs.push_back({{"train_batch_size", 1}, {"fp16", fp16}});
+  }
+  return configs;
+}
+
+bool IsTaken(const std::string& config) {
+  ReadContext context;
+  context.reads_for = ConfigFor::kDeepSpeed;
+  try {
+    ReadDeepSpeedConfig(config, "config", context);
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 }  // namespace zeroplan
 
@@ -109,6 +177,13 @@ int main(int argc, char** argv) {
     const std::string stem = std::string(argv[1]) + "/" + std::to_string(i);
     std::ofstream(stem + ".json") << zeroplan::WriteDeepSpeedConfig(setup, layers);
     std::ofstream(stem + ".expected.json") << zeroplan::Expected(setup, layers).dump(1);
+  }
+  int bound = 0;
+  for (const auto& config : zeroplan::BoundConfigs()) {
+    const std::string stem = std::string(argv[1]) + "/bounds_" + std::to_string(bound++);
+    std::ofstream(stem + ".json") << config.dump();
+    std::ofstream(stem + ".expected.json")
+        << zeroplan::Json{{"world_size", 1}, {"taken", zeroplan::IsTaken(config.dump())}}.dump(1);
   }
   return 0;
 }

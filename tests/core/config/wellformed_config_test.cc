@@ -29,7 +29,7 @@ const Expected kConfigs[] = {
     {"all_auto_stage3", 3, "cpu", "cpu", "bf16", 1, 0},
     {"auto_stage2", 2, "none", "none", "fp16", 1, 0},
     {"fp16_stage1", 1, "none", "none", "fp16", 4, 0},
-    {"numbers_as_strings", 1, "none", "none", "bf16", 2, 0},
+    {"numbers_as_strings", 1, "none", "none", "bf16", 2, 1},
     {"exponents", 3, "none", "none", "bf16", 1, 0},
     {"nulls_for_default", 2, "none", "none", "fp32", 2, 0},
     {"clipping_true", 0, "none", "none", "fp32", 1, 0},
