@@ -89,6 +89,8 @@ struct AroundPeak {
   std::string setting;  // the setting that decides, as used; "": there is none
   std::string instead;  // another value of it, and its memory; "": none
   AroundBytes instead_bytes;
+  // The other value changes no number of the run: it is taken where this one does not fit.
+  bool takes_instead = false;
   // If machines were given: "saving: host memory: ..."; "": it fits. `instead_fits`: whether the
   // other value would fit.
   std::string why_not;

@@ -25,10 +25,13 @@ std::string_view CompiledText(TorchCompile compile);
 // fp32 gradients. PEFT's adapters are in fp32 (autocast_adapter_dtype).
 Dtype HeldByDdp(const TorchRecipe& recipe, Dtype computes, bool adapters);
 
+// The dtype in which 4-bit weights are packed, if matmuls run in `computes`.
+Dtype QuantStorageOf(const TorchRecipe& recipe, bool fully_shards, Dtype computes);
+
 // Unset if matmuls are in 16 bits.
 std::optional<TorchFloat8> Float8Of(const PrecisionConfig& precision, const TorchRecipe& recipe);
 
-// "bfloat16", "float16", "float32".
+// "bfloat16", "float16", "float32", "uint8".
 std::string_view TorchDtypeName(Dtype dtype);
 
 // Whether that code supports the model: Liger and torchtune have no LayerNorm.

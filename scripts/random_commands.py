@@ -235,6 +235,8 @@ class Scenario:
             method = self.rng.choice(["lora", "qlora"])
             words += ["--method", method] + self.pick(LORA)
             words += ["--kbit", "--code", "hf"] if method == "qlora" and runtime == "ddp" else []
+            if method == "qlora" and runtime != "zeroplan" and self.chance(50):
+                words += ["--quant-storage", self.rng.choice(["uint8", "bf16"])]
             return words + ["--hw", self.rng.choice(PROFILES)]
         return words + self.precision(runtime)
 

@@ -168,6 +168,7 @@ ConfigSource SourceOf(const PlanOptions& options, const PlanAnswer& answer) {
                     nullptr,
                     plan.choice.room != MemoryRoom::kAmple && plan.runtime->facts().has_recipe,
                     EvalBatchToSay(plan.choice.footprint),
+                    QuantizesOnHost(plan.choice.footprint),
                     LongestSample(answer.report.goal)};
   source.came_in = options.common.config;
   source.has_for = options.config_for.has_value();

@@ -19,7 +19,8 @@ bool ConfigSays(const JsonNode& config, std::string_view key) {
 
 ConfigDocument::ConfigDocument(std::string_view text, std::string name) {
   RefuseForeignConfig(text, name);
-  *this = ConfigDocument(ParseJsonText(text, name), std::move(name));
+  JsonNode root = ParseJsonText(text, name);
+  *this = ConfigDocument(std::move(root), std::move(name));
 }
 
 ConfigDocument::ConfigDocument(JsonNode root, std::string name) {

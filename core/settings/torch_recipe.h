@@ -76,6 +76,10 @@ inline constexpr WordTable<TorchFloat8, 3> kWords<TorchFloat8> = {
 inline constexpr WordTable<Dtype, 2> kParamDtypeWords = {
     {{"fp32", Dtype::kF32}, {"bf16", Dtype::kBF16}}};
 
+// Names TorchRecipe::quant_storage.
+inline constexpr WordTable<Dtype, 4> kQuantStorageWords = {
+    {{"uint8", Dtype::kU8}, {"bf16", Dtype::kBF16}, {"fp16", Dtype::kF16}, {"fp32", Dtype::kF32}}};
+
 struct TorchRecipe {
   TorchCompile compile;
   CodeStyle code = CodeStyle::kPlain;
@@ -89,6 +93,10 @@ struct TorchRecipe {
   bool optimizer_in_backward = false;
   // QLoRA only: PEFT's prepare_model_for_kbit_training has cast all but the 4-bit weights to fp32.
   bool kbit = false;
+  // QLoRA only: the dtype whose elements hold the packed 4-bit weights (bitsandbytes'
+  // bnb_4bit_quant_storage). FSDP shards those in a floating dtype and leaves uint8 whole. None:
+  // the compute dtype with FSDP2, else uint8.
+  std::optional<Dtype> quant_storage;
   // The activations that checkpointed layers keep stay in page-locked host memory until backward
   // needs them.
   bool offload_activations = false;

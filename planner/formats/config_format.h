@@ -44,6 +44,8 @@ struct FormatRequest {
   bool short_of_memory = false;
   // Sequences of a GPU in the Trainer's evaluation batch; unset: its default.
   std::optional<int64_t> eval_batch;
+  // 4-bit weights are quantized on the host, since all of them have no room on a GPU.
+  bool quantizes_on_host = false;
   // Tokens of the longest sample after truncation, if samples are padded; unset: unknown, or all
   // are equally long.
   std::optional<int64_t> longest_sample;

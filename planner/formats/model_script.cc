@@ -52,6 +52,14 @@ bool AdaptersIn16Bit(const FormatRequest& request) {
   return request.runtime->reads_deepspeed_config() || request.recipe.param_dtype == Dtype::kBF16;
 }
 
+// bitsandbytes' default is uint8.
+std::optional<Dtype> WrittenStorage(const FormatRequest& request) {
+  const Dtype storage = QuantStorageOf(request.recipe, request.runtime->facts().fully_shards,
+                                       request.setup.precision.dtype);
+  if (!request.model.lora_quantized || storage == Dtype::kU8) return std::nullopt;
+  return storage;
+}
+
 void AddLora(const FormatRequest& request, std::vector<std::string>& lines) {
   const ModelSpec& model = request.model;
   lines.push_back(fmt::format(
@@ -156,10 +164,15 @@ std::vector<std::string> ModelScript(const FormatRequest& request) {
   lines.push_back(fmt::format("    MODEL, dtype=torch.{}, attn_implementation=\"{}\"{}", dtype,
                               AttentionArgument(recipe.attention), quantized ? "," : ")"));
   if (quantized) {
+    if (request.quantizes_on_host) lines.emplace_back("    device_map={\"\": \"cpu\"},");
     lines.emplace_back("    quantization_config=BitsAndBytesConfig(");
     lines.emplace_back(
         "        load_in_4bit=True, bnb_4bit_quant_type=\"nf4\", bnb_4bit_use_double_quant=True,");
-    lines.push_back(fmt::format("        bnb_4bit_compute_dtype=torch.{}))", dtype));
+    std::string last = fmt::format("        bnb_4bit_compute_dtype=torch.{}", dtype);
+    if (const std::optional<Dtype> storage = WrittenStorage(request)) {
+      last += fmt::format(", {}=torch.{}", TrlOption("⟦quant_storage⟧"), TorchDtypeName(*storage));
+    }
+    lines.push_back(last + "))");
   }
   if (adapters) AddLora(request, lines);
   if (trainer) return lines;
@@ -197,6 +210,9 @@ std::string TrlArguments(const FormatRequest& request) {
   if (model.lora_quantized) {
     text += fmt::format(" --{} --bnb_4bit_quant_type nf4 --use_bnb_nested_quant",
                         TrlOption("⟦method⟧", "qlora"));
+  }
+  if (const std::optional<Dtype> storage = WrittenStorage(request)) {
+    text += fmt::format(" --{} {}", TrlOption("⟦quant_storage⟧"), TorchDtypeName(*storage));
   }
   // SFTConfig's default is on.
   if (request.setup.recompute.kind == RecomputeKind::kNone) {
@@ -252,7 +268,8 @@ std::string RecipeCannot(ConfigFormat format, const Runtime& runtime, const Mode
               TorchAttentionName(recipe.attention));
   const bool fp32 = recipe.param_dtype.value_or(Dtype::kF32) == Dtype::kF32;
   reasons.Add(titan && !fp32, "⟦param_dtype⟧ bf16 with the plan's fp32 reduction");
-  reasons.Add(!titan && runtime.facts().fully_shards && !fp32,
+  // fsdp2_prepare_model: not of models with 4-bit weights.
+  reasons.Add(!titan && runtime.facts().fully_shards && !fp32 && !model.lora_quantized,
               "⟦param_dtype⟧ bf16 (accelerate casts what is trained to fp32)");
   const TorchOptimizer optimizer = recipe.UsedOptimizer();
   reasons.Add(

@@ -132,6 +132,7 @@ TorchRecipe Request::recipe(std::optional<ConfigFormat> written_for) const {
   recipe.float8 = settings.float8;
   recipe.optimizer_in_backward = settings.optimizer_in_backward;
   recipe.kbit = settings.kbit;
+  recipe.quant_storage = settings.quant_storage;
   recipe.offload_activations = settings.offload_activations && other;
   recipe.tiled_mlp = settings.tiled_mlp;
   recipe.expandable_segments = settings.expandable_segments;

@@ -37,6 +37,7 @@ class Ddp : public TorchRuntime {
       : TorchRuntime(model, play.setup, memory, timer),
         casts_(HeldDtype(play) == Dtype::kF32),
         kbit_(play.recipe.kbit),
+        scales_(play.setup.precision.dtype == Dtype::kF16),
         run_(TorchRunOf(play.setup, play.recipe)),
         held_bytes_(casts_ ? 4 : 2),
         recompute_(play.setup.recompute.kind != RecomputeKind::kNone),
@@ -110,6 +111,7 @@ class Ddp : public TorchRuntime {
     const auto bytes = static_cast<double>(held_bytes_ * model_.trained_elements());
     const int params = static_cast<int>(model_.trained().size());
     timer_->Host(timer_->constants().updated_param * params);
+    if (scales_) UnscaleGradients(bytes, params);
     if (clips_) {
       timer_->Memory(bytes, 1 + params / 100);
       timer_->Memory(2 * bytes, 1 + params / 100);
@@ -145,7 +147,7 @@ class Ddp : public TorchRuntime {
     bucket_bytes_ = 0;
   }
 
-  const bool casts_, kbit_;
+  const bool casts_, kbit_, scales_;
   const TorchRun run_;
   const uint64_t held_bytes_;
   const bool recompute_, in_backward_, clips_;
@@ -232,11 +234,7 @@ class DdpOfTorch : public TorchBased {
  protected:
   void RefuseSetup(const TorchPlay& play) const override {
     const TrainSetup& setup = play.setup;
-    RefuseIf(setup.precision.dtype == Dtype::kF32,
-             "its memory is modelled for bf16 and fp16, not fp32; give ⟦dtype⟧ bf16 or fp16");
-    RefuseIf(setup.precision.dtype == Dtype::kF16 && HeldDtype(play) != Dtype::kF32,
-             "fp16 with parameters in 16 bit: GradScaler does not unscale fp16 gradients; give "
-             "⟦param_dtype⟧ fp32 or leave it out");
+    RefuseDtype(play, HeldDtype(play));
     RefuseIf(setup.precision.fp32_reduction && HeldDtype(play) != Dtype::kF32,
              "⟦communication_dtype⟧ fp32: DDP reduces gradients in the dtype that they have; give "
              "⟦param_dtype⟧ fp32 or leave it out");

@@ -25,6 +25,8 @@ class Fsdp2 : public TorchRuntime {
         reshard_(zero_.stage == 3),
         reduce_bytes_(play.setup.precision.fp32_reduction ? 4 : 2),
         held_bytes_(DtypeBytes(Fsdp2ShardDtype(play.recipe))),
+        scales_(play.setup.precision.dtype == Dtype::kF16),
+        shards_nf4_(Fsdp2ShardsNf4(play)),
         update_in_backward_(play.recipe.optimizer_in_backward),
         run_(TorchRunOf(play.setup, play.recipe)),
         groups_(static_cast<size_t>(model.spec.layers) + 1),
@@ -37,7 +39,7 @@ class Fsdp2 : public TorchRuntime {
         const auto index = static_cast<size_t>(param);
         std::vector<size_t>& params = groups_[group].params;
         if (std::count(params.begin(), params.end(), index) > 0) continue;  // a tied head
-        if (model.params[index].quantized > 0) continue;  // accelerate leaves them out of sharding
+        if (!IsSharded(index)) continue;
         params.push_back(index);
         group_of_[index] = group;
         groups_[group].shards += Shard(index);
@@ -54,7 +56,7 @@ class Fsdp2 : public TorchRuntime {
   void Init() override {
     for (size_t i = 0; i < model_.params.size(); ++i) {
       // What is frozen stays in 16 bit.
-      const bool trained = model_.params[i].trained, sharded = model_.params[i].quantized == 0;
+      const bool trained = model_.params[i].trained, sharded = IsSharded(i);
       const uint64_t bytes = sharded ? HeldBytes(i) : 2 * model_.params[i].elements;
       if (offload_ && sharded) {
         AddHost(bytes, /*pin=*/true);  // _fsdp_param.py, reset_sharded_param: pin_memory
@@ -145,12 +147,14 @@ class Fsdp2 : public TorchRuntime {
     const int params = static_cast<int>(model_.trained().size());
     timer_->Host(timer_->constants().dtensor * params);
     if (offload_) {
-      timer_->HostUpdate(3 * held * elements / timer_->constants().cpu_clip);
+      const double passes = scales_ ? 5 : 3;
+      timer_->HostUpdate(passes * held * elements / timer_->constants().cpu_clip);
       timer_->HostUpdate(states_.UpdateBytes());
       if (!has_host_states_) memory_->AddPageable(2 * held_bytes_ * Shards());
       has_host_states_ = true;
       return;
     }
+    if (scales_) UnscaleGradients(held * elements, params);
     timer_->Memory(held * elements, 1 + params / 100);
     timer_->Memory(2 * held * elements, 1 + params / 100);
     states_.Step();
@@ -209,6 +213,9 @@ class Fsdp2 : public TorchRuntime {
   }
   bool IsLast(int module) const { return IsFirst(module + 1); }
 
+  // accelerate leaves 4-bit weights out of sharding that are packed in integers
+  // (fsdp_utils.py, fsdp2_prepare_model: ignored_params).
+  bool IsSharded(size_t param) const { return shards_nf4_ || model_.params[param].quantized == 0; }
   uint64_t Shard(size_t param) const {
     return (model_.params[param].elements + ranks_ - 1) / ranks_;
   }
@@ -230,7 +237,8 @@ class Fsdp2 : public TorchRuntime {
     group.in_flight = true;
     timer_->Host(timer_->constants().group_hook);
     if (ranks_ == 1) return;
-    // all_gather_copy_in on the gather stream; copies from the host in it.
+    // all_gather_copy_in on the gather stream; copies from the host in it. What is trained is cast
+    // first; what is frozen has the dtype that is gathered (FSDPParam.init_dtype_attrs).
     const auto shards = static_cast<double>(group.shards);
     const double held = 2 * shards + Wider(group);
     if (offload_) {
@@ -248,9 +256,9 @@ class Fsdp2 : public TorchRuntime {
     for (const size_t param : group.params) {
       if (offload_) brought.push_back(New(TorchClass::kBuffers, HeldBytes(param), kFsdp2Gather));
     }
-    const Tensor cast =
-        New(TorchClass::kBuffers,
-            (held_bytes_ > 2 ? 2 * (group.shards - group.float8) : 0) + group.float8, kFsdp2Gather);
+    const Tensor cast = New(
+        TorchClass::kBuffers,
+        (held_bytes_ > 2 ? 2 * (group.trained() - group.float8) : 0) + group.float8, kFsdp2Gather);
     group.gathered = New(TorchClass::kBuffers, group.SentBytes() * ranks_, kFsdp2Gather);
   }
 
@@ -386,6 +394,7 @@ class Fsdp2 : public TorchRuntime {
   const bool hybrid_;
   const bool reshard_;
   const uint64_t reduce_bytes_, held_bytes_;
+  const bool scales_, shards_nf4_;
   const bool update_in_backward_;
   const TorchRun run_;
   std::vector<bool> is_float8_ = std::vector<bool>(model_.params.size());
@@ -402,6 +411,11 @@ class Fsdp2 : public TorchRuntime {
 Dtype Fsdp2ShardDtype(const TorchRecipe& recipe) {
   return recipe.param_dtype.value_or(recipe.code == CodeStyle::kTorchtune ? Dtype::kBF16
                                                                           : Dtype::kF32);
+}
+
+bool Fsdp2ShardsNf4(const TorchPlay& play) {
+  return QuantStorageOf(play.recipe, /*fully_shards=*/true, play.setup.precision.dtype) !=
+         Dtype::kU8;
 }
 
 std::unique_ptr<TorchRuntime> MakeFsdp2(const TorchModel& model, const TorchPlay& play,

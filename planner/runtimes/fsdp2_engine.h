@@ -14,6 +14,9 @@ namespace zeroplan {
 // Trainer casts them to fp32.
 Dtype Fsdp2ShardDtype(const TorchRecipe& recipe);
 
+// True if 4-bit weights are sharded: they are packed in a floating dtype.
+bool Fsdp2ShardsNf4(const TorchPlay& play);
+
 std::unique_ptr<TorchRuntime> MakeFsdp2(const TorchModel& model, const TorchPlay& play,
                                         TorchMemory* memory, TorchTimer* timer);
 

@@ -42,7 +42,12 @@ Dtype HeldByDdp(const TorchRecipe& recipe, Dtype computes, bool adapters) {
   return recipe.param_dtype.value_or(fp32 ? Dtype::kF32 : Dtype::kBF16);
 }
 
+Dtype QuantStorageOf(const TorchRecipe& recipe, bool fully_shards, Dtype computes) {
+  return recipe.quant_storage.value_or(fully_shards ? computes : Dtype::kU8);
+}
+
 std::string_view TorchDtypeName(Dtype dtype) {
+  if (dtype == Dtype::kU8) return "uint8";
   return dtype == Dtype::kBF16 ? "bfloat16" : dtype == Dtype::kF16 ? "float16" : "float32";
 }
 
@@ -67,6 +72,9 @@ std::string RecipeText(const TorchRecipe& recipe) {
   if (recipe.optimizer) text += fmt::format(", {}", TorchOptimizerName(*recipe.optimizer));
   if (recipe.optimizer_in_backward) text += ", optimizer in backward";
   if (recipe.kbit) text += ", prepared for k-bit training";
+  if (recipe.quant_storage) {
+    text += fmt::format(", 4-bit weights packed in {}", DtypeName(*recipe.quant_storage));
+  }
   if (recipe.offload_activations) text += ", activations on the CPU";
   if (recipe.tiled_mlp) text += ", tiled MLP";
   if (recipe.float8) text += fmt::format(", {} float8", TorchFloat8Name(*recipe.float8));
@@ -87,6 +95,7 @@ std::vector<std::pair<std::string, std::string>> RecipeWords(const TorchRecipe& 
   if (recipe.optimizer) add(true, setting::optim, TorchOptimizerName(*recipe.optimizer));
   add(recipe.optimizer_in_backward, setting::optimizer_in_backward, "true");
   add(recipe.kbit, setting::kbit, "true");
+  if (recipe.quant_storage) add(true, setting::quant_storage, DtypeName(*recipe.quant_storage));
   add(recipe.offload_activations, setting::offload_activations, "true");
   add(recipe.tiled_mlp, setting::tiled_mlp, "true");
   if (recipe.float8) add(true, setting::float8, TorchFloat8Name(*recipe.float8));

@@ -122,6 +122,8 @@ class TorchBased : public Runtime {
   void RefuseUlysses(const TorchPlay& play) const;
   void RefuseRing(const TorchPlay& play) const;
   void RefuseTiles(const TorchPlay& play) const;
+  // Refuses what FSDP2 and DDP do not train in: fp32, and fp16 unless the optimizer holds fp32.
+  void RefuseDtype(const TorchPlay& play, Dtype held) const;
   // Refuses adapters that are modelled for no runtime, or not for this one.
   void RefuseAdapters(const TorchPlay& play) const;
   // Refuses every part of `play` that is not modelled.

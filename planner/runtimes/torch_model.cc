@@ -268,6 +268,13 @@ void TorchRuntime::MakeFrozen(uint64_t bytes_of_element) {
   MakeQuantTensors();
 }
 
+// torch/amp/grad_scaler.py, _unscale_grads_; accelerate/optimizer.py, step: get_scale.
+void TorchRuntime::UnscaleGradients(double bytes, int params) const {
+  timer_->Memory(2 * bytes, 1 + params / 100);
+  timer_->HostWaits(TorchClock::kComputeStream);
+  timer_->Host(timer_->constants().read_back);
+}
+
 void TorchRuntime::MakeQuantTensors() {
   for (const TorchParam& param : model_.params) {
     for (int i = 0; param.quantized > 0 && i < kQuantTensors; ++i) {

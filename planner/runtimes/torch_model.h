@@ -169,6 +169,9 @@ class TorchRuntime {
   // tensors that NF4 weights have in addition to their codes.
   void MakeFrozen(uint64_t bytes_of_element = 2);
   void MakeQuantTensors();
+  // GradScaler in fp16, without offload: a pass over the gradients of `bytes`, after which the host
+  // reads whether one of them is infinite.
+  void UnscaleGradients(double bytes, int params) const;
 
   const TorchModel& model_;
   const ZeroConfig zero_;

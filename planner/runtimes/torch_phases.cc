@@ -33,6 +33,11 @@ struct Sizes {
       const uint64_t bytes = bytes_of(param);
       all += bytes;
       if (param.trained) trained += bytes;
+      for (int i = 0; param.quantized > 0 && i < kQuantTensors; ++i) {
+        quant += QuantTensorBytes(param.quantized, i);
+      }
+      if (param.quantized > 0) packed += bytes;
+      widest = std::max(widest, 2 * param.quantized);
       largest = std::max(largest, bytes);
     }
     // PEFT's checkpoints are of adapters alone.
@@ -55,6 +60,9 @@ struct Sizes {
   }
 
   uint64_t all = 0, trained = 0, saved = 0, largest = 0, largest_module = 0, layer = 0;
+  // 4-bit weights: bytes that they are packed in, their statistics and tables, and the bytes that
+  // the largest one takes in 16 bit.
+  uint64_t packed = 0, quant = 0, widest = 0;
   uint64_t tied = 0;  // a second time, where a head that is tied is copied by its own name
 };
 
@@ -81,6 +89,30 @@ uint64_t WholeStates(const TorchModel& model, TorchOptimizer optimizer, Dtype pa
     sum += states.allocated + states.managed;
   }
   return sum;
+}
+
+constexpr const char* kQuantizedOnHost = "device_map={\"\": \"cpu\"}";
+
+// transformers 5.24 quantizes on the device of device_map, on every rank, with
+// cpu_ram_efficient_loading too (quantizer_bnb_4bit.py, update_device_map); then
+// fsdp2_prepare_model shards, and its state dict keeps what was whole until it ends.
+void LoadQuantized(const Sizes& sizes, bool shards_nf4, bool on_host, uint64_t ranks,
+                   AroundPeak* loading) {
+  const uint64_t whole = sizes.all + sizes.quant;
+  const uint64_t sharded = shards_nf4 ? sizes.all : sizes.all - sizes.packed;
+  const uint64_t part = on_host ? 0 : Share(sharded, ranks);
+  const AroundBytes before = loading->bytes;
+  loading->why = "every rank quantizes all weights before they are sharded";
+  loading->setting = "on its GPU, as from_pretrained does by default";
+  loading->bytes.gpu = std::max(before.gpu, whole + std::max(part, sizes.widest));
+  // fully_shard moves what it shards to the GPU, a group at a time, and nothing else.
+  if (!shards_nf4) return;
+  loading->instead = kQuantizedOnHost;
+  loading->takes_instead = true;
+  loading->instead_bytes = before;
+  loading->instead_bytes.gpu =
+      std::max(before.gpu, part + sizes.quant + std::max(sizes.layer, sizes.largest));
+  AddToEach(whole + sizes.widest, &loading->instead_bytes);
 }
 
 std::string Capitalized(std::string_view text) {
@@ -223,14 +255,21 @@ std::vector<AroundPeak> Fsdp2Around(const PlayedRun& run) {
   const uint64_t group = std::max(sizes.layer, sizes.largest);
   loading.bytes.gpu = std::max(run.init_peak, on_host ? group : part + group);
   loading.why = kMapped;
-  if (casts) {
+  if (run.model.spec.lora_quantized) {
+    loading.bytes.gpu = run.init_peak;
+    LoadQuantized(sizes, Fsdp2ShardsNf4(run.play), on_host, ranks, &loading);
+  } else if (casts) {
     loading.why = "accelerate casts all trained weights to fp32 on the host of every rank";
-    loading.setting = "bf16 true, with cpu_ram_efficient_loading or without";
-    loading.instead = "⟦param_dtype⟧ bf16, weights in bf16 without it";
-    loading.instead_bytes = loading.bytes;
-    const Sizes narrow(run.model, 2);
-    loading.instead_bytes.gpu =
-        std::max(narrow.layer, narrow.largest) + (on_host ? 0 : Share(narrow.all, ranks));
+    const bool scales = setup.precision.dtype == Dtype::kF16;
+    loading.setting = fmt::format("{} true, with cpu_ram_efficient_loading or without",
+                                  DtypeName(setup.precision.dtype));
+    loading.instead = scales ? "" : "⟦param_dtype⟧ bf16, weights in bf16 without it";
+    if (!scales) {
+      loading.instead_bytes = loading.bytes;
+      const Sizes narrow(run.model, 2);
+      loading.instead_bytes.gpu =
+          std::max(narrow.layer, narrow.largest) + (on_host ? 0 : Share(narrow.all, ranks));
+    }
     AddToEach(sizes.trained, &loading.bytes);
   }
   all.push_back(std::move(loading));
@@ -370,10 +409,22 @@ void JudgeAround(const Capacity& capacity, int ranks_per_node, AroundPeak* peak)
   };
   const std::string misfit = short_of(peak->bytes);
   if (misfit.empty()) return;
+  if (peak->takes_instead && short_of(peak->instead_bytes).empty()) {
+    std::swap(peak->bytes, peak->instead_bytes);
+    std::swap(peak->setting, peak->instead);
+    return;
+  }
   peak->why_not = fmt::format("{}: {}: {}{}", AroundPhaseName(peak->phase), misfit, peak->why,
                               SettingText(*peak));
   peak->instead_fits = !peak->instead.empty() && short_of(peak->instead_bytes).empty();
   if (peak->instead_fits) peak->why_not += fmt::format("; with {} it fits", peak->instead);
+}
+
+bool QuantizesOnHost(const Footprint& footprint) {
+  if (!footprint.torch) return false;
+  const std::vector<AroundPeak>& around = footprint.torch->around;
+  return std::any_of(around.begin(), around.end(),
+                     [](const AroundPeak& peak) { return peak.setting == kQuantizedOnHost; });
 }
 
 std::optional<int64_t> EvalBatchToSay(const Footprint& footprint) {

@@ -44,6 +44,8 @@ AroundPeak PlayEvaluation(const PlayedRun& run, const TorchRun& of_steps, TorchR
 void JudgeAround(const Capacity& capacity, int ranks_per_node, AroundPeak* peak);
 // per_device_eval_batch_size if its default does not fit and 1 does; else unset.
 std::optional<int64_t> EvalBatchToSay(const Footprint& footprint);
+// True if the model is to be loaded with device_map={"": "cpu"}.
+bool QuantizesOnHost(const Footprint& footprint);
 // A sentence or two: the memory of the phase, the reason, and the setting that decides.
 std::string AroundText(const AroundPeak& peak, int ranks_per_node);
 

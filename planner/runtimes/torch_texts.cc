@@ -317,10 +317,27 @@ void TorchBased::RefuseFloat8(const TorchPlay& play) const {
            "⟦float8⟧ tensorwise-gathers with CPUOffloadPolicy is not modelled; give tensorwise");
 }
 
+void TorchBased::RefuseDtype(const TorchPlay& play, Dtype held) const {
+  const Dtype computes = play.setup.precision.dtype;
+  RefuseIf(computes == Dtype::kF32,
+           "its memory is modelled for bf16 and fp16, not fp32; give ⟦dtype⟧ bf16 or fp16");
+  if (computes != Dtype::kF16) return;
+  RefuseIf(held != Dtype::kF32,
+           "fp16 with parameters in 16 bit: GradScaler unscales no gradients of 16 bit; give "
+           "⟦param_dtype⟧ fp32 or leave it out");
+  RefuseIf(play.recipe.optimizer_in_backward,
+           "⟦optimizer_in_backward⟧ in fp16: GradScaler unscales gradients behind the backward "
+           "pass; give ⟦dtype⟧ bf16 or leave it out");
+}
+
 void TorchBased::RefuseAdapters(const TorchPlay& play) const {
   const ModelSpec& model = play.model;
   RefuseIf(play.recipe.kbit && !model.lora_quantized,
            "⟦kbit⟧: is of models in 4 bit; give ⟦method⟧ qlora or leave it out");
+  const std::optional<Dtype> storage = play.recipe.quant_storage;
+  RefuseIf(storage && *storage != Dtype::kU8 && !model.lora_quantized,
+           "⟦quant_storage⟧ {}: is of models in 4 bit; give ⟦method⟧ qlora or leave it out",
+           DtypeName(storage.value_or(Dtype::kU8)));
   if (!HasAdapters(model)) return;
   RefuseIf(model.family->planned() != nullptr,
            "⟦method⟧: adapters of {} are not modelled; give ⟦method⟧ full", model.name);
@@ -335,7 +352,19 @@ void TorchBased::RefuseAdapters(const TorchPlay& play) const {
            "⟦compile⟧: adapters under torch.compile are not modelled; leave it out");
   RefuseIf(play.recipe.kbit && !facts().replicates,
            "⟦kbit⟧: is modelled with ⟦runtime⟧ ddp alone, since DeepSpeed casts everything to 16 "
-           "bit again; leave it out");
+           "bit again, and FSDP1 flattens one dtype alone; leave it out");
+  RefuseIf(
+      storage == Dtype::kF32 && facts().fully_shards,
+      "⟦quant_storage⟧ fp32: its mixed precision then is fp32 for all parameters, which is not "
+      "modelled; give {}, or uint8",
+      DtypeName(play.setup.precision.dtype));
+  // A cast by elements destroys packed weights.
+  RefuseIf(storage && !facts().replicates && *storage != Dtype::kU8 &&
+               *storage != play.setup.precision.dtype,
+           "⟦quant_storage⟧ {}: floating parameters are cast to {}, in which it computes, and "
+           "packed 4-bit weights cannot be; give {}, or uint8",
+           DtypeName(storage.value_or(Dtype::kU8)), DtypeName(play.setup.precision.dtype),
+           DtypeName(play.setup.precision.dtype));
   RefuseIf(play.recipe.kbit && play.recipe.code != CodeStyle::kHf,
            "⟦kbit⟧: is modelled of transformers' code; give ⟦code⟧ hf or leave it out");
 }

@@ -121,6 +121,7 @@ def estimate(
     float8: Optional[str] = ...,
     optimizer_in_backward: bool = ...,
     kbit: bool = ...,
+    quant_storage: Optional[str] = ...,
     tiled_mlp: bool = ...,
     expandable_segments: bool = ...,
 ) -> Estimate: ...
@@ -210,6 +211,7 @@ def plan(
     float8: Optional[str] = ...,
     optimizer_in_backward: bool = ...,
     kbit: bool = ...,
+    quant_storage: Optional[str] = ...,
     tiled_mlp: bool = ...,
     expandable_segments: bool = ...,
     objective: Optional[str] = ...,
@@ -289,6 +291,7 @@ def why(
     float8: Optional[str] = ...,
     optimizer_in_backward: bool = ...,
     kbit: bool = ...,
+    quant_storage: Optional[str] = ...,
     tiled_mlp: bool = ...,
     expandable_segments: bool = ...,
 ) -> Why: ...

@@ -183,6 +183,17 @@ inline constexpr const char kGradientsIsNotAllowedAt[] =
 // runtimes/adapters_test.cc
 inline constexpr const char kIsOfModelsInBit[] =
     "⟦kbit⟧: is of models in 4 bit; give ⟦method⟧ qlora";
+inline constexpr const char kInFpGradscalerUnscales[] =
+    "⟦optimizer_in_backward⟧ in fp16: GradScaler unscales gradients behind the backward pass";
+inline constexpr const char kComputeDtypeBfloatQuantStorage[] =
+    "bnb_4bit_compute_dtype=torch.bfloat16, bnb_4bit_quant_storage=torch.bfloat16))";
+inline constexpr const char kPDataPDataTo[] =
+    "if p.requires_grad: p.data = p.data.to(torch.bfloat16)";
+inline constexpr const char kQuantStorageIsOfModels[] =
+    "⟦quant_storage⟧ bf16: is of models in 4 bit; give ⟦method⟧ qlora";
+inline constexpr const char kFloatingParametersAreCastTo[] =
+    "⟦quant_storage⟧ fp16: floating parameters are cast to bf16";
+inline constexpr const char kMixedPrecisionThenIsFp[] = "⟦quant_storage⟧ fp32: its mixed precision";
 inline constexpr const char kIsModelledWithDdpAlone[] =
     "⟦kbit⟧: is modelled with ⟦runtime⟧ ddp alone";
 inline constexpr const char kIsModelledOfTransformersCode[] =

@@ -161,6 +161,26 @@ TEST_CASE("formats: adapters are PEFT's, and TRL's arguments") {
   CHECK(Has(ScriptOf(deepspeed), wording::kGetPeftModelModelLora));
 }
 
+TEST_CASE("formats: 4-bit weights under FSDP2 are packed in what is sharded") {
+  FormatRequest request = ScriptRequest(ConfigFormat::kAccelerate, Fsdp2Runtime());
+  Adapt(request.model, /*quantized=*/true);
+  CHECK(Has(ScriptOf(request), wording::kComputeDtypeBfloatQuantStorage));
+  CHECK(Lacks(ScriptOf(request), "device_map"));
+  request.quantizes_on_host = true;
+  CHECK(Has(ScriptOf(request), "    device_map={\"\": \"cpu\"},\n"));
+  request.recipe.quant_storage = Dtype::kU8;
+  CHECK(Lacks(ScriptOf(request), "quant_storage"));
+  // accelerate casts no adapters of a model with 4-bit weights.
+  request.recipe.param_dtype = Dtype::kBF16;
+  CHECK(Has(ScriptOf(request), wording::kPDataPDataTo));
+  FormatRequest ddp = ScriptRequest(ConfigFormat::kHfTrainer, DdpRuntime());
+  Adapt(ddp.model, /*quantized=*/true);
+  CHECK(Lacks(ScriptOf(ddp), "quant_storage"));
+  ddp.recipe.quant_storage = Dtype::kBF16;
+  CHECK(Has(ScriptOf(ddp), wording::kComputeDtypeBfloatQuantStorage));
+  CHECK(Has(WriteFormat(ddp).notes.at(2), "--bnb_4bit_quant_storage bfloat16"));
+}
+
 TEST_CASE("formats: what a recipe has no words for is named") {
   const auto error = [](FormatRequest request) {
     return ErrorOf(ExitCode::kUsage, [&] { WriteFormat(request); });

@@ -91,6 +91,11 @@ TEST_CASE("ddp: partitioning, offload and fp16 masters are refused by name") {
               play.recipe.param_dtype = Dtype::kBF16;
             }),
             "GradScaler"));
+  CHECK(Has(refused([](TorchPlay& play) {
+              play.setup.precision.dtype = Dtype::kF16;
+              play.recipe.optimizer_in_backward = true;
+            }),
+            wording::kInFpGradscalerUnscales));
   CHECK(Has(DdpRuntime().NoFormat(ConfigFormat::kDeepSpeed, "run.json"), "add ⟦for⟧ hf-trainer"));
 }
 

@@ -5,10 +5,18 @@
 #include <cmath>
 #include <cstdio>
 #include <numeric>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/families/load_model.h"
+#include "core/settings/setup_facts.h"
+#include "hwprofiles/loader.h"
 #include "planner/runtimes/fitted.h"
+#include "planner/runtimes/runtimes.h"
+#include "planner/runtimes/torch_based.h"
+#include "planner/runtimes/torch_timer.h"
+#include "tests/error_of.h"
+#include "tests/has.h"
 #include "tests/planner/runtimes/runtime_rows.h"
 
 namespace zeroplan {
@@ -147,6 +155,87 @@ TEST_CASE("Fsdp2Footprint: fp32 shards, states after the first step, whole param
   const uint64_t reduced = Fsdp2Footprint(run).StepAllocatedBytes();
   run.setup.precision.fp32_reduction = true;
   CHECK(Fsdp2Footprint(run).StepAllocatedBytes() > reduced);
+}
+
+TEST_CASE("Fsdp2Footprint: fp16 has fp32 shards and a pass of GradScaler's") {
+  const HardwareProfile hardware = LoadProfile("a100-40gb-sxm");
+  for (const char* name : {"gpt2-xl", "llama3.2-1b", "qwen2.5-1.5b"}) {
+    CAPTURE(name);
+    TorchPlay run;
+    run.model = LoadModel(name);
+    run.hardware = &hardware;
+    run.setup.batch = {1, 1, 8, 1024};
+    run.setup.zero.stage = 3;
+    const TorchMachine machine(hardware, ClusterShape{8, 8});
+    const auto play = [&](Dtype dtype, CodeStyle code) {
+      run.setup.precision.dtype = dtype;
+      run.recipe.code = code;
+      TorchTimer timer(&machine, {});
+      const TorchFootprint footprint =
+          dynamic_cast<const TorchBased&>(Fsdp2Runtime()).Play(run, &timer);
+      return std::pair(footprint, timer.Time(1)->step_seconds);
+    };
+    const auto [bf16, bf16_seconds] = play(Dtype::kBF16, CodeStyle::kPlain);
+    const auto [fp16, fp16_seconds] = play(Dtype::kF16, CodeStyle::kPlain);
+    // The same bytes; gradients are read and written once more, 8 bytes an element of the rank.
+    CHECK(fp16.StepAllocatedBytes() == bf16.StepAllocatedBytes());
+    const double pass =
+        8 * static_cast<double>(run.model.ParamCount()) / 8 / hardware.gpu.hbm_bandwidth.value;
+    CHECK(fp16_seconds > bf16_seconds + 0.9 * pass);
+    CHECK(fp16_seconds < bf16_seconds + 4 * pass + 1e-3);
+  }
+}
+
+TEST_CASE("Fsdp2Footprint: torchtune's shards are bf16, and GradScaler wants fp32") {
+  TorchPlay run;
+  run.model = LoadModel("llama3.2-1b");
+  run.setup.batch = {1, 1, 8, 1024};
+  run.setup.zero.stage = 3;
+  const auto states = [&] {
+    return static_cast<double>(Fsdp2Footprint(run)
+                                   .peak(TorchPhase::kStep)
+                                   .class_bytes[static_cast<size_t>(TorchClass::kOptimizer)]) /
+           static_cast<double>(run.model.ParamCount());
+  };
+  run.recipe.code = CodeStyle::kHf;
+  CHECK(states() == doctest::Approx(12 / 8.0).epsilon(0.02));
+  run.recipe.code = CodeStyle::kTorchtune;
+  CHECK(states() == doctest::Approx(6 / 8.0).epsilon(0.02));
+  run.setup.precision.dtype = Dtype::kF16;
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { Fsdp2Footprint(run); }), "GradScaler"));
+  run.recipe.param_dtype = Dtype::kF32;
+  CHECK(states() == doctest::Approx(12 / 8.0).epsilon(0.02));
+}
+
+// llama-recipes' FullyShardedDataParallel in fp16 with torch.optim.AdamW's default on 8 V100 died
+// in the step's square roots, with 13.76 GiB allocated, while they were being made: a layer's are
+// 97 MiB of a rank, so that its parameters are fp32.
+TEST_CASE("Fsdp2Footprint: fp32 masters and foreach AdamW of 7B exceed 8 V100 of 16 GB") {
+  TorchPlay run;
+  run.model = LoadModel("llama2-7b");
+  run.recipe.code = CodeStyle::kHf;
+  run.recipe.optimizer = TorchOptimizer::kAdamW;
+  run.setup.batch = {1, 1, 8, 512};
+  run.setup.zero.stage = 3;
+  run.setup.recompute = FullRecompute();
+  run.setup.precision.dtype = Dtype::kF16;
+  ModelSpec one = run.model, two = run.model;
+  one.layers = 1;
+  two.layers = 2;
+  const auto layer = static_cast<double>(two.ParamCount() - one.ParamCount());
+  CHECK(4 * layer / 8 / (1 << 20) == doctest::Approx(96.5).epsilon(0.01));
+  // The card has 15.77 GiB, of which the context takes a part.
+  const auto in_step = [&] {
+    const TorchFootprint footprint = Fsdp2Footprint(run);
+    return std::pair(Gib(footprint.peak(TorchPhase::kStep).allocated_bytes),
+                     Gib(footprint.context_bytes));
+  };
+  const auto [foreach, context] = in_step();
+  run.recipe.optimizer = TorchOptimizer::kAdamWFused;
+  const double fused = in_step().first;
+  CHECK(fused < 13.76);
+  CHECK(foreach > 15.5);
+  CHECK(foreach + context > 15.77);
 }
 
 TEST_CASE("predicted.txt holds FSDP2's memory as it is predicted") {
