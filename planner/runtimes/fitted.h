@@ -144,6 +144,7 @@ inline constexpr PublishedMargin kPublishedMargins[] = {
      "",
      {77, 0.0748, -0.0977, 0.3214},
      {10, 0.0857, -0.0942, 0.1321}},
+    {"fsdp2", "NVIDIA GeForce RTX 4090", "RTX 4090", "", {9, 0.1166, -0.1933, -0.0194}, {}, true},
     {"fsdp2",
      "NVIDIA H100 96 GB, 500 W",
      "H100",

@@ -175,9 +175,33 @@ std::map<std::pair<std::string, std::string>, MarginOfRuns> MarginsOf(
   return margins;
 }
 
+constexpr const char* kFsdp1Adapters = "HF + PEFT, FSDP1 (fsdp_qlora)";
+
+TEST_CASE("published runs: what is said of FSDP1 with adapters is what its runs reserved") {
+  std::vector<double> errors;
+  for (const JudgedRow& judged : JudgedRows()) {
+    if (judged.row.framework != kFsdp1Adapters) continue;
+    REQUIRE(judged.MemoryError());
+    errors.push_back(*judged.MemoryError());
+  }
+  REQUIRE(!errors.empty());
+  const auto [least, most] = std::minmax_element(errors.begin(), errors.end());
+  TorchRecipe recipe;
+  recipe.code = CodeStyle::kHf;
+  std::string notes;
+  for (const std::string& note : Fsdp2Runtime().Notes({}, recipe)) notes += note;
+  CHECK(Has(notes, fmt::format("{} published runs of it with LoRA and QLoRA reserved {:.0f} % less "
+                               "to {:.0f} % more than is predicted",
+                               errors.size(), -100 * *least, 100 * *most)));
+  // Half of them within 5 %.
+  std::sort(errors.begin(), errors.end(),
+            [](double a, double b) { return std::abs(a) < std::abs(b); });
+  CHECK(std::abs(errors[errors.size() / 2]) < 0.05);
+}
+
 TEST_CASE("published runs: what fits, memory and time") {
   const std::vector<JudgedRow> rows = JudgedRows();
-  REQUIRE(rows.size() == 262);
+  REQUIRE(rows.size() == 275);
   for (const auto& [name, group] : GroupsOf(rows)) {
     CAPTURE(name);
     CHECK(group.said_to_fit == 0);
@@ -185,7 +209,9 @@ TEST_CASE("published runs: what fits, memory and time") {
     // One run with QLoRA on RTX 4090s took 21 % less (docs/runtimes.md, "Published runs").
     const bool known_miss = name == "HF + PEFT, DDP (fsdp_qlora), GeForce RTX 4090";
     CHECK((group.short_time.Median() <= MostOff(0.12)) != known_miss);
-    CHECK(group.long_time.Median() <= MostOff(0.15));
+    // Its longest sequence took 19 % less.
+    const bool known_long_miss = name == std::string(kFsdp1Adapters) + ", GeForce RTX 4090";
+    CHECK((group.long_time.Median() <= MostOff(0.15)) != known_long_miss);
     if (name != "all") continue;
     CHECK(group.ran >= 210);
     CHECK(group.out_of_memory >= 7);
