@@ -112,7 +112,8 @@ void LoadQuantized(const Sizes& sizes, bool shards_nf4, bool on_host, uint64_t r
   loading->instead_bytes = before;
   loading->instead_bytes.gpu =
       std::max(before.gpu, part + sizes.quant + std::max(sizes.layer, sizes.largest));
-  AddToEach(whole + sizes.widest, &loading->instead_bytes);
+  // Page-locked shards are there when nothing is quantized any more.
+  AddToEach(whole + (on_host ? 0 : sizes.widest), &loading->instead_bytes);
 }
 
 std::string Capitalized(std::string_view text) {
@@ -418,6 +419,9 @@ void JudgeAround(const Capacity& capacity, int ranks_per_node, AroundPeak* peak)
                               SettingText(*peak));
   peak->instead_fits = !peak->instead.empty() && short_of(peak->instead_bytes).empty();
   if (peak->instead_fits) peak->why_not += fmt::format("; with {} it fits", peak->instead);
+  if (peak->takes_instead) {
+    peak->why_not += fmt::format("; with {}: {}", peak->instead, short_of(peak->instead_bytes));
+  }
 }
 
 bool QuantizesOnHost(const Footprint& footprint) {

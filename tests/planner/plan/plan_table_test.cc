@@ -106,7 +106,7 @@ TEST_CASE(
   }
   // Of the others nothing is named that was not compared.
   CHECK(DeepSpeedRuntime().LargestTimeError(choice, cluster, LoadProfile("l40s")) == 0);
-  CHECK(Fsdp2Runtime().LargestTimeError(choice, cluster, LoadProfile("rtx4090")) == 0);
+  CHECK(Fsdp2Runtime().LargestTimeError(choice, cluster, LoadProfile("rtx3090")) == 0);
   const HardwareProfile h100 = LoadProfile("dgx-h100");
   CHECK(Fsdp2Runtime().LargestTimeError(choice, cluster, h100) ==
         doctest::Approx(PublishedMarginOf("fsdp2", h100)->time.worst()));
