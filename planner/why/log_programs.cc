@@ -99,7 +99,7 @@ void FactReader::Torchtitan(const std::string& line, int64_t number) {
   }
   // "Model llama3 8B size: 8,030,261,248 total parameters"
   const size_t model = line.find("Model "), size = line.find(" size: ");
-  if (HasPart(line, " total parameters") && model != std::string::npos && model < size) {
+  if (HasPart(line, " total parameters") && model != std::string::npos && model + 6 < size) {
     std::string name = line.substr(model + 6, size - model - 6);
     std::replace(name.begin(), name.end(), ' ', '-');
     Add("⟦model⟧", LowerAscii(name), number, "torchtitan's model", kStated);
@@ -117,7 +117,8 @@ void FactReader::Torchtitan(const std::string& line, int64_t number) {
   int64_t gpus = 1;
   std::string split;
   for (const auto& [name, ranks] : MeshIn(line)) {
-    if (ranks < 1 || gpus > 1'000'000) return;
+    constexpr int64_t kMost = 1'000'000;  // products stay in range
+    if (ranks < 1 || ranks > kMost || gpus > kMost) return;
     const bool known = name.starts_with("dp") || name == "fsdp" || name == "cp" || name == "batch";
     if (!known && ranks > 1) split = fmt::format("{} {}", name, ranks);
     gpus *= ranks;
