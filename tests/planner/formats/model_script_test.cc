@@ -5,6 +5,7 @@
 
 #include "core/families/load_model.h"
 #include "planner/formats/config_format.h"
+#include "planner/program_options.h"
 #include "planner/runtimes/runtimes.h"
 #include "tests/error_of.h"
 #include "tests/has.h"
@@ -179,6 +180,16 @@ TEST_CASE("formats: 4-bit weights under FSDP2 are packed in what is sharded") {
   ddp.recipe.quant_storage = Dtype::kBF16;
   CHECK(Has(ScriptOf(ddp), wording::kComputeDtypeBfloatQuantStorage));
   CHECK(Has(WriteFormat(ddp).notes.at(2), "--bnb_4bit_quant_storage bfloat16"));
+  // Logs are read by the same names.
+  for (const char* name : {"bnb_4bit_quant_storage", "bnb_4bit_quant_storage_dtype"}) {
+    CAPTURE(name);
+    const ProgramOption* option = FindOption(name);
+    REQUIRE(option != nullptr);
+    CHECK(option->field == "⟦quant_storage⟧");
+    for (const auto& [word, dtype] : kQuantStorageWords) {
+      CHECK(TextOfOption(name, TorchDtypeName(dtype)) == word);
+    }
+  }
 }
 
 TEST_CASE("formats: what a recipe has no words for is named") {
