@@ -283,6 +283,8 @@ std::string_view AroundPhaseName(AroundPhase phase) {
       return "saving";
     case AroundPhase::kResuming:
       return "resuming";
+    case AroundPhase::kGathering:
+      return "gathering";
   }
   ZEROPLAN_CHECK(false);
 }

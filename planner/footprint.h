@@ -65,8 +65,9 @@ struct HostPeak {
   bool operator==(const HostPeak&) const = default;
 };
 
-// A phase around the steps of transformers' Trainer, or of DeepSpeed's engine.
-enum class AroundPhase : uint8_t { kLoading, kEvaluation, kSaving, kResuming };
+// A phase around the steps of transformers' Trainer, or of DeepSpeed's engine. kGathering: a script
+// gathers the whole model, to generate text or to have its state dict.
+enum class AroundPhase : uint8_t { kLoading, kEvaluation, kSaving, kResuming, kGathering };
 std::string_view AroundPhaseName(AroundPhase phase);  // "loading", "evaluation", ...
 
 struct AroundBytes {
@@ -120,6 +121,9 @@ struct TorchFootprint {
   uint64_t segments_given_back = 0;
   // By AroundPhase; empty if unknown.
   std::vector<AroundPeak> around;
+  // Gathers of the whole model that scripts may ask for (kGathering). Most runs have none, so that
+  // these are not among `around`.
+  std::vector<AroundPeak> gathers;
 
   // The phase with the largest reserved memory, the first among equals.
   TorchPhase DecidingPhase() const;
@@ -142,7 +146,8 @@ struct Footprint {
       0;  // one GPU, outside the arenas: context, communicators, libraries, CUDA graphs
   HostBytes host;
   uint64_t nvme_bytes = 0;  // one node
-  // The part of the buffers that an allocator keeps, but returns if memory runs short.
+  // Bytes that an allocator would keep in addition, if there were more memory; no other member
+  // includes them. Above 0: it returns cached memory while it runs.
   uint64_t gpu_spare_bytes = 0;
   // Set for a PyTorch process, which the classes summarise: those of its deciding phase, logits as
   // activations, and the reserved bytes beyond the tensors as buffers.
@@ -150,9 +155,7 @@ struct Footprint {
 
   uint64_t gpu_arena_bytes() const;  // sum of the classes
   uint64_t gpu_total() const { return gpu_arena_bytes() + runtime_bytes; }
-  MemoryTotals totals() const {
-    return {gpu_total() - gpu_spare_bytes, host.total(), nvme_bytes, host.pinned};
-  }
+  MemoryTotals totals() const { return {gpu_total(), host.total(), nvme_bytes, host.pinned}; }
   bool operator==(const Footprint&) const = default;
 };
 

@@ -365,6 +365,9 @@ class DeepSpeed : public TorchBased {
   std::vector<AroundPeak> Around(const PlayedRun& run) const override {
     return DeepSpeedAround(run);
   }
+  std::vector<AroundPeak> Gathers(const PlayedRun& run) const override {
+    return DeepSpeedGathers(run);
+  }
   bool HasAutocast() const override { return false; }
   bool HasFloat8() const override { return false; }
   bool HasUlysses() const override { return true; }

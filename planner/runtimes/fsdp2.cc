@@ -278,6 +278,7 @@ class Fsdp2OfTorch : public TorchBased {
     return MakeFsdp2(model, play, memory, timer);
   }
   std::vector<AroundPeak> Around(const PlayedRun& run) const override { return Fsdp2Around(run); }
+  std::vector<AroundPeak> Gathers(const PlayedRun& run) const override { return Fsdp2Gathers(run); }
   bool CanDo(int stage, const OffloadPlace& offloads) const override {
     return stage >= 2 && offloads.optimizer.ratio >= 1 &&
            offloads.optimizer.device == offloads.param && offloads.param != OffloadDevice::kNvme &&

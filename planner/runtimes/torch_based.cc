@@ -214,6 +214,7 @@ TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
   played.host_between_steps =
       memory.host().total() + HostBaseBytes(parts.host_stage, TorchPhase::kStep);
   footprint.around = Around(played);
+  footprint.gathers = Gathers(played);
   if (RunsTrainer(play.recipe)) {
     footprint.around.insert(footprint.around.begin() + 1,
                             PlayEvaluation(played, run, engine.get(), &memory));

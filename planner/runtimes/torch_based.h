@@ -136,6 +136,8 @@ class TorchBased : public Runtime {
   virtual bool HasModuleGraphs(int /*stage*/) const { return false; }
   // The peaks of loading, saving and resuming, as far as they are known.
   virtual std::vector<AroundPeak> Around(const PlayedRun& /*run*/) const { return {}; }
+  // The peaks of gathers of the whole model that scripts may ask for.
+  virtual std::vector<AroundPeak> Gathers(const PlayedRun& /*run*/) const { return {}; }
   // CanDo: the runtime supports `offloads` at `stage`. CanGroup: it also supports the shard groups
   // of `grouping`. CanRecompute: the recompute is modelled.
   virtual bool CanDo(int stage, const OffloadPlace& offloads) const = 0;

@@ -50,9 +50,9 @@ std::optional<TorchPhase> PhaseTooLarge(const TorchFootprint& free, uint64_t has
   return std::nullopt;
 }
 
-std::string GpuMisfit(const TorchFootprint& free, TorchPhase phase, uint64_t has, int stage) {
-  const TorchPeak& peak = free.peak(phase);
-  const uint64_t tensors = peak.allocated_bytes + free.context_bytes;
+std::string GpuMisfit(const TorchFootprint& torch, TorchPhase phase, uint64_t has, int stage) {
+  const TorchPeak& peak = torch.peak(phase);
+  const uint64_t tensors = peak.allocated_bytes + torch.context_bytes;
   const std::string_view where = phase == TorchPhase::kInit              ? "initialisation"
                                  : phase == TorchPhase::kForwardBackward ? "forward and backward"
                                                                          : "the optimizer step";
@@ -66,7 +66,7 @@ std::string GpuMisfit(const TorchFootprint& free, TorchPhase phase, uint64_t has
       "GPU memory: out of memory in {}: tensors and context need {} of {}, but what "
       "the allocator has free is in pieces that are too small; it would take {}",
       where, FormatBytes(tensors), FormatBytes(has),
-      FormatBytes(peak.reserved_bytes + free.context_bytes));
+      FormatBytes(peak.reserved_bytes + torch.context_bytes));
 }
 
 EffectiveSettings SettingsOf(ZeroConfig zero) {
@@ -91,27 +91,28 @@ class TorchJudge : public ChoiceJudge {
     choice.footprint.torch->copied_bytes =
         static_cast<uint64_t>(played.step.CopiedBytes(micro_steps));
     const Capacity capacity = CapacityOf(cluster);
+    std::optional<TorchPhase> too_large;
+    if (free.DeviceBytes() > *capacity.gpu_bytes) {
+      too_large = Squeeze(free, *capacity.gpu_bytes, cluster, choice);
+    }
     const uint64_t evicted = Evicted(free, *capacity.gpu_bytes);
     choice.footprint.host.pageable += evicted * static_cast<uint64_t>(cluster.ranks_per_node());
     if (const std::optional<RuntimeTime> time = played.step.Time(micro_steps)) {
       SetTime(WithEvicted(*time, evicted, cluster), cluster, choice);
     }
-    std::optional<TorchPhase> too_large;
-    if (free.DeviceBytes() > *capacity.gpu_bytes) {
-      too_large = Squeeze(free, *capacity.gpu_bytes, cluster, choice);
-    }
     for (const Shortage& shortage : Check(choice.footprint, capacity)) {
       if (!choice.why_not.empty()) choice.why_not += "; and ";
       choice.why_not +=
           shortage.kind == MemoryKind::kGpu
-              ? GpuMisfit(free, *too_large, shortage.has, setup.zero.stage)
+              ? GpuMisfit(*choice.footprint.torch, *too_large, shortage.has, setup.zero.stage)
               : fmt::format("{}: {} processes need {} of {}",
                             shortage.kind == MemoryKind::kNvme ? "NVMe" : "host memory",
                             cluster.ranks_per_node(), FormatBytes(shortage.needs),
                             FormatBytes(shortage.has));
     }
-    for (AroundPeak& peak : choice.footprint.torch->around) {
-      JudgeAround(capacity, cluster.ranks_per_node(), &peak);
+    for (std::vector<AroundPeak>* peaks :
+         {&choice.footprint.torch->around, &choice.footprint.torch->gathers}) {
+      for (AroundPeak& peak : *peaks) JudgeAround(capacity, cluster.ranks_per_node(), &peak);
     }
     // What cannot be loaded cannot be trained.
     if (choice.why_not.empty()) choice.why_not = LoadingMisfit(choice);
@@ -173,12 +174,6 @@ class TorchJudge : public ChoiceJudge {
     TorchFootprint footprint;  // with as much memory as it likes
     PlayedStep step;
   };
-  // With as much as there is.
-  struct Limited {
-    std::optional<TorchPhase> out_of_memory;
-    uint64_t segments_given_back = 0;  // in the micro-steps that are played
-  };
-
   using PlayedChoice = std::pair<Candidate, bool>;
   static PlayedChoice PlayedChoiceOf(const TrainSetup& setup) {
     return {CandidateOf(setup), setup.zero.overlap_comm};
@@ -230,25 +225,31 @@ class TorchJudge : public ChoiceJudge {
                 .first->second;
   }
 
-  // Where memory is short: whether the allocator can do with what there is, or the phase in which
-  // it cannot.
+  // Plays a choice that wants more memory than `has`. Returns the phase in which the allocator
+  // fails; if there is none, the choice's footprint becomes that of the limited play.
   std::optional<TorchPhase> Squeeze(const TorchFootprint& free, uint64_t has,
                                     const Cluster& cluster, ChoiceEstimate& choice) {
     if (const std::optional<TorchPhase> phase = PhaseTooLarge(free, has)) return phase;
     const TrainSetup played = AsPlayed(choice.setup);
     const uint64_t limit = has - std::min(has, free.context_bytes);
     const auto [at, added] = limited_.try_emplace({PlayedChoiceOf(played), limit});
-    Limited& limited = at->second;
-    if (added) {
-      const TorchFootprint footprint = Play(played, cluster, limit, nullptr, /*around=*/false);
-      limited = {footprint.out_of_memory, footprint.segments_given_back};
+    if (added) at->second = Play(played, cluster, limit, nullptr, /*around=*/false);
+    TorchFootprint limited = at->second;
+    // An initialisation that fails has tried another way, with less memory.
+    if (limited.out_of_memory && limited.out_of_memory != TorchPhase::kInit) {
+      return limited.out_of_memory;
     }
-    if (limited.out_of_memory) return limited.out_of_memory;
-    choice.footprint.gpu_spare_bytes = choice.footprint.gpu_total() - has;
-    choice.footprint.torch->segments_given_back =
-        limited.segments_given_back *
+    limited.segments_given_back *=
         static_cast<uint64_t>(choice.setup.batch.grad_accum / played.batch.grad_accum);
-    return std::nullopt;
+    limited.around = choice.footprint.torch->around;
+    limited.gathers = choice.footprint.torch->gathers;
+    limited.copied_bytes = choice.footprint.torch->copied_bytes;
+    const uint64_t wanted = choice.footprint.gpu_total();
+    choice.footprint = FootprintOf(limited, cluster.ranks_per_node());
+    if (!limited.out_of_memory) {
+      choice.footprint.gpu_spare_bytes = wanted - choice.footprint.gpu_total();
+    }
+    return limited.out_of_memory;
   }
 
   // A run takes at most its margin of error more than predicted.
@@ -286,8 +287,8 @@ class TorchJudge : public ChoiceJudge {
   const TorchBased& runtime_;
   const JudgeInputs inputs_;
   std::map<std::pair<int, int>, TorchMachine> machines_;
-  std::map<std::pair<PlayedChoice, int>, Played> played_choices_;  // and GPUs of a node
-  std::map<std::pair<PlayedChoice, uint64_t>, Limited> limited_;   // and the limit
+  std::map<std::pair<PlayedChoice, int>, Played> played_choices_;        // and GPUs of a node
+  std::map<std::pair<PlayedChoice, uint64_t>, TorchFootprint> limited_;  // and the limit
   std::map<std::tuple<int64_t, int, RecomputeConfig>, double> least_seconds_;
 };
 

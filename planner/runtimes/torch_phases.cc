@@ -151,7 +151,10 @@ std::vector<AroundPeak> DeepSpeedAround(const PlayedRun& run) {
   if (trainer) {
     // modeling_utils.py: rank 0 alone reads at stage 3 (_load_state_dict_into_zero3_model), and
     // GatheredParameters brings a module at a time to every GPU.
-    AroundPeak loading = Begin(AroundPhase::kLoading, run.init_peak, run.host_init_peak);
+    // Below stage 3 the engine moves what was loaded to the GPU; what initialisation then makes of
+    // it is among the run's own phases.
+    AroundPeak loading =
+        Begin(AroundPhase::kLoading, last_stage ? run.init_peak : sizes.all, run.host_init_peak);
     loading.why = kMapped;
     if (last_stage) {
       loading.why = "rank 0 reads, and hands out a module at a time; what it reads is mapped";
@@ -193,9 +196,11 @@ std::vector<AroundPeak> DeepSpeedAround(const PlayedRun& run) {
       // twice; trainer.py, save_model.
       of_rank_0 = std::max(of_rank_0, sizes.all + sizes.tied);
       of_others = std::max(of_others, sizes.all + sizes.tied);
-      saving.why =
+      saving.why = fmt::format(
           "every rank copies all 16-bit weights to its host, though rank 0 alone writes them; "
-          "stage 3 copies them on rank 0 alone";
+          "stage 3 copies them on rank 0 alone. Afterwards, in save_checkpoint, rank 0 copies {} "
+          "of weights, then each rank {} of its masters or states at a time",
+          FormatBytes(sizes.saved), FormatBytes(flat));
     }
     saving.bytes.rank_0_host += of_rank_0;
     saving.bytes.other_host += of_others;
@@ -231,6 +236,61 @@ std::vector<AroundPeak> DeepSpeedAround(const PlayedRun& run) {
   for (AroundPeak& peak : all) peak.bytes.gpu += run.context;
   for (AroundPeak& peak : all) peak.instead_bytes.gpu += run.context;
   return all;
+}
+
+// partition_parameters.py, GatheredParameters and _allgather_params_coalesced, which TRL 1.16 asks
+// for in unwrap_model_for_generation (models/utils.py): a tensor for each parameter that is not
+// whole; shards that lie on the host are brought all at once.
+std::vector<AroundPeak> DeepSpeedGathers(const PlayedRun& run) {
+  const TrainSetup& setup = run.play.setup;
+  const ZeroConfig& zero = setup.zero;
+  const bool from_host = zero.offload_param.device != OffloadDevice::kNone;
+  const bool several = setup.batch.world_size > 1;
+  if (zero.stage < 3 || (!several && !from_host)) return {};
+  const bool mics = Hybrid(setup) && zero.across_stage == 0;
+  const auto ranks = static_cast<uint64_t>(mics ? zero.shard_group : setup.batch.world_size);
+  uint64_t gathered = 0, brought = 0;
+  for (const TorchParam& param : run.model.params) {
+    if (param.elements <= zero.param_persistence_threshold) continue;
+    const uint64_t shard = Share(param.elements, ranks);
+    gathered += 2 * ranks * shard;
+    brought += from_host ? 2 * shard : 0;
+  }
+  if (zero.quantized_weights)
+    gathered += gathered / 2;  // int8, from which the 16-bit ones are made
+  const Sizes sizes(run.model, 2);
+  AroundPeak peak =
+      Begin(AroundPhase::kGathering, run.between_steps + run.context, run.host_between_steps);
+  peak.why =
+      "deepspeed.zero.GatheredParameters(model.parameters()) brings the whole model in 16 bit to "
+      "every GPU, not counting what generation then keeps";
+  peak.setting = fmt::format(
+      "ds3_gather_for_generation True, TRL's default; use_vllm gathers {}",
+      run.model.has_adapters() ? "as much for a model with adapters" : "a parameter at a time");
+  peak.instead = "ds3_gather_for_generation False, where modules are gathered as they run";
+  peak.instead_bytes = peak.bytes;
+  peak.instead_bytes.gpu += std::min(gathered, 2 * zero.max_live_parameters + sizes.largest_module);
+  peak.bytes.gpu += gathered + brought;
+  return {peak};
+}
+
+// torch/distributed/checkpoint/state_dict.py, get_model_state_dict with full_state_dict, and FSDP's
+// FULL_STATE_DICT: whole parameters in the dtype of the shards.
+std::vector<AroundPeak> Fsdp2Gathers(const PlayedRun& run) {
+  const TrainSetup& setup = run.play.setup;
+  if (setup.batch.world_size == 1) return {};
+  const Sizes sizes(run.model, DtypeBytes(Fsdp2ShardDtype(run.play.recipe)));
+  AroundPeak peak =
+      Begin(AroundPhase::kGathering, run.between_steps + run.context, run.host_between_steps);
+  peak.why = "a full state dict has the whole model on every GPU";
+  peak.setting =
+      "full_state_dict without cpu_offload; FSDP 1: FULL_STATE_DICT without offload_to_cpu";
+  peak.instead = "cpu_offload True (FSDP 1: offload_to_cpu and rank0_only True), on rank 0's host";
+  peak.instead_bytes = peak.bytes;
+  peak.instead_bytes.gpu += 2 * sizes.largest;
+  peak.instead_bytes.rank_0_host += sizes.all + sizes.tied;
+  peak.bytes.gpu += sizes.all;
+  return {peak};
 }
 
 std::vector<AroundPeak> Fsdp2Around(const PlayedRun& run) {

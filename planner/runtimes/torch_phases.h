@@ -35,6 +35,10 @@ std::vector<AroundPeak> DeepSpeedAround(const PlayedRun& run);
 std::vector<AroundPeak> Fsdp2Around(const PlayedRun& run);
 std::vector<AroundPeak> DdpAround(const PlayedRun& run, Dtype held);
 
+// Gathers of the whole model outside the steps, between two of them.
+std::vector<AroundPeak> DeepSpeedGathers(const PlayedRun& run);
+std::vector<AroundPeak> Fsdp2Gathers(const PlayedRun& run);
+
 // Plays Trainer.evaluate after the steps, with the recipe's per_device_eval_batch_size, 8 by
 // default, and with 1. `engine` and `memory` are those of the steps.
 AroundPeak PlayEvaluation(const PlayedRun& run, const TorchRun& of_steps, TorchRuntime* engine,

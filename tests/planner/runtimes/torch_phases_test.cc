@@ -2,6 +2,7 @@
 #include "planner/runtimes/torch_phases.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "core/base/units.h"
+#include "core/config/reader_state.h"
 #include "core/families/load_model.h"
 #include "hwprofiles/loader.h"
 #include "planner/estimate/estimate.h"
@@ -91,6 +94,10 @@ TEST_CASE("saving: who holds what on its host") {
   };
   deepspeed.play.setup.zero.stage = 2;
   CHECK(more(deepspeed) == std::pair(2 * (params + tied), 2 * (params + tied)));
+  // Then rank 0 copies the flat weights, and each rank its part of masters or states.
+  CHECK(Has(deepspeed.Peak(AroundPhase::kSaving).why,
+            fmt::format("rank 0 copies {} of weights, then each rank {} of its masters or states",
+                        FormatBytes(2 * params), FormatBytes(params / 2))));
   // Without the Trainer rank 0 alone has the weights, each rank its part of masters or states.
   const uint64_t with_trainer = deepspeed.Peak(AroundPhase::kSaving).bytes.other_host;
   deepspeed.play.recipe.code = CodeStyle::kPlain;
@@ -242,6 +249,55 @@ TEST_CASE("resuming: what is read comes by way of the host, but for DDP's states
   CHECK(more(fsdp2) == std::pair(8 * params, uint64_t{0}));
 }
 
+TEST_CASE("gathering the whole model: 16 bit of it on every GPU at stage 3, and nothing below") {
+  PhasesOf deepspeed(DeepSpeedRuntime());
+  deepspeed.play.setup.zero.stage = 2;
+  CHECK(deepspeed.Footprint().gathers.empty());
+  deepspeed.play.setup.zero.stage = 3;
+  const auto gather = [&](const PhasesOf& of) {
+    const TorchFootprint footprint = of.Footprint();
+    REQUIRE(footprint.gathers.size() == 1);
+    return footprint.gathers.front();
+  };
+  // Between steps what persists, norms and biases below 1e5 elements, is whole already.
+  const auto more = [&](const PhasesOf& of) {
+    const AroundPeak peak = gather(of);
+    CHECK(peak.phase == AroundPhase::kGathering);
+    const uint64_t between = of.Peak(AroundPhase::kSaving).instead_bytes.gpu;
+    return std::pair(peak.bytes.gpu - between, peak.instead_bytes.gpu - between);
+  };
+  const uint64_t params = deepspeed.params(), persists = (2 * 16 + 1) * 2048;
+  CHECK(more(deepspeed) == std::pair(2 * (params - persists), 2 * (params - persists)));
+  // stage3_max_live_parameters bounds what is gathered as modules run.
+  deepspeed.play.setup.zero.max_live_parameters = 100'000'000;
+  const uint64_t embedding = 128256ULL * 2048;
+  CHECK(more(deepspeed).second == 2 * (100'000'000 + embedding));
+  const AroundPeak peak = gather(deepspeed);
+  CHECK(Has(AroundText(peak, 8), "ds3_gather_for_generation False"));
+  CHECK(Has(AroundText(peak, 8), "Gathering: "));
+  // Shards on the host are copied to the GPU all at once, in addition.
+  deepspeed.play.setup.zero.offload_param.device = OffloadDevice::kCpu;
+  deepspeed.play.setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
+  const auto shards = static_cast<double>(2 * (params - persists)) / 8;
+  CHECK(static_cast<double>(more(deepspeed).first) ==
+        doctest::Approx(static_cast<double>(2 * (params - persists)) + shards).epsilon(1e-4));
+  // One GPU has nothing to gather.
+  deepspeed.play.setup.zero.offload_param.device = OffloadDevice::kNone;
+  deepspeed.play.setup.zero.offload_optimizer.device = OffloadDevice::kNone;
+  deepspeed.play.setup.batch.world_size = 1;
+  CHECK(deepspeed.Footprint().gathers.empty());
+
+  // A full state dict of FSDP: fp32, or rank 0's host.
+  PhasesOf fsdp2(Fsdp2Runtime());
+  fsdp2.play.setup.zero.stage = 3;
+  const AroundPeak dict = gather(fsdp2);
+  const uint64_t between = fsdp2.Peak(AroundPhase::kSaving).instead_bytes.gpu;
+  CHECK(dict.bytes.gpu - between == 4 * params);
+  CHECK(dict.instead_bytes.gpu - between == 2 * 4 * embedding);
+  CHECK(dict.instead_bytes.rank_0_host - dict.bytes.rank_0_host == 4 * (params + embedding));
+  CHECK(dict.instead_bytes.other_host == dict.bytes.other_host);
+}
+
 TEST_CASE("evaluation: eight sequences' logits, and little of the layers") {
   PhasesOf ddp(DdpRuntime());
   ddp.play.setup.batch.world_size = 1;
@@ -330,6 +386,44 @@ TEST_CASE("what cannot be loaded does not fit; what else cannot be done is said"
   CHECK(shown->table.rows[1][0] == "evaluation");
   CHECK(shown->table.rows[1][3] == "no");
   CHECK(shown->table.rows[2][3] == "yes");
+}
+
+// A choice is shown as it runs with the memory that there is.
+TEST_CASE("what fits takes no more of a GPU than there is") {
+  int empties = 0;
+  for (const char* model : {"llama3.1-8b", "qwen2.5-7b", "gpt2-xl"}) {
+    for (const uint64_t gb : {14, 20, 30, 36, 42, 60}) {
+      PhasesOf of(DeepSpeedRuntime());
+      of.play.model = LoadModel(model);
+      of.play.setup.batch.world_size = 2;
+      of.play.setup.batch.seq_len = 1024;
+      of.play.setup.recompute = FullRecompute();
+      of.play.setup.zero = ReaderZeroDefaults(2);
+      of.play.setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
+      EstimateInputs inputs;
+      inputs.runtime = &DeepSpeedRuntime();
+      inputs.model = of.play.model;
+      inputs.recipe = of.play.recipe;
+      inputs.setups = {of.play.setup};
+      inputs.cluster.gpus = inputs.cluster.gpus_per_node = 2;
+      inputs.cluster.gpu_capacity_bytes = gb * 1'000'000'000;
+      inputs.cluster.host_capacity_bytes = 2'000'000'000'000;
+      const ChoiceEstimate choice = EstimateChoices(inputs).choices.front();
+      CAPTURE(model);
+      CAPTURE(gb);
+      CAPTURE(choice.why_not);
+      const Footprint& footprint = choice.footprint;
+      const uint64_t has = *CapacityOf(inputs.cluster).gpu_bytes;
+      CHECK(choice.fits == (footprint.gpu_total() <= has));
+      if (!choice.fits) continue;
+      CHECK(footprint.gpu_total() == footprint.torch->DeviceBytes());
+      CHECK(footprint.torch->out_of_memory == std::nullopt);
+      if (footprint.gpu_spare_bytes == 0) continue;
+      ++empties;
+      CHECK(choice.room != MemoryRoom::kAmple);
+    }
+  }
+  CHECK(empties >= 3);
 }
 
 TEST_CASE("the Trainer reads each micro-step's loss, and works while the GPU waits") {
