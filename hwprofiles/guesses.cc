@@ -91,6 +91,14 @@ std::string GuessNote(const std::vector<Guess>& guesses) {
                                 : "; 'zeroplan hw measure' on that machine measures them.");
 }
 
+bool MayUseSockets(const HardwareProfile& profile) {
+  if (!profile.network || profile.network->reached) return false;
+  constexpr double kMost = 50e9 / 8;
+  const Figure& bandwidth = profile.network->bandwidth_per_node;
+  const bool ethernet = profile.network->name.find("Ethernet") != std::string::npos;
+  return bandwidth.value <= kMost && (ethernet || bandwidth.source == FigureSource::kGiven);
+}
+
 std::string NetworkNote(const HardwareProfile& profile) {
   const NetworkProfile& network = *profile.network;
   const std::string bandwidth = fmt::format(
@@ -105,10 +113,15 @@ std::string NetworkNote(const HardwareProfile& profile) {
                        reductions ? fmt::format(", all-reduces {:.3g}", reductions->value) : "",
                        bandwidth);
   }
+  const std::string sockets = fmt::format(
+      " Over TCP sockets they may reach half of that: a published run on two nodes, whose "
+      "containers "
+      "had an overlay network on 10 Gb/s, took {:.1f} times as long as is predicted.",
+      1 + kSocketsWorst);
   return fmt::format(
       "Collectives are assumed to reach {:.2f} of {}; network.reached in a profile says what yours "
-      "do.",
-      kAssumedNetworkShare, bandwidth);
+      "do.{}",
+      kAssumedNetworkShare, bandwidth, MayUseSockets(profile) ? sockets : "");
 }
 
 std::string NcclNote(const HardwareProfile& profile, const std::string& environment) {

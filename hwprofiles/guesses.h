@@ -44,6 +44,14 @@ std::string GuessNote(const std::vector<Guess>& guesses);
 // absent: 4096 bytes of payload a packet with some 70 of headers (InfiniBand architecture
 // specification, volume 1) and the ring's own steps. Assumed, not measured here.
 inline constexpr double kAssumedNetworkShare = 0.92;
+// NCCL over TCP sockets reaches less: of 32 Gb/s at most 0.6 in 2019 (github.com/NVIDIA/nccl, issue
+// 209). A run of DeepSpeed's stage 3 on two nodes, whose containers had an overlay network on 10
+// Gb/s (github.com/hiyouga/LlamaFactory, issue 5014), took longer than predicted by this share:
+// 0.51 of the bandwidth.
+inline constexpr double kSocketsWorst = 0.79;
+// True if collectives between nodes may use sockets, and the profile does not record what they
+// reach: Ethernet, or an unknown network, of at most 50 Gb/s a node.
+bool MayUseSockets(const HardwareProfile& profile);
 // The assumptions behind times across nodes, in a sentence. REQUIRES: profile.network.
 std::string NetworkNote(const HardwareProfile& profile);
 

@@ -244,7 +244,9 @@ class Own : public Runtime {
     double here = LargestErrorOnOneNode(choice, hardware);
     if (here == 0) return 0;
     if (!PinsMemory(choice.setup.zero)) here = std::max(here, kPageableSummed);
-    return cluster.nodes() > 1 ? std::max(here, kFsdpAcrossNodesWorst) : here;
+    if (cluster.nodes() == 1) return here;
+    if (MayUseSockets(hardware)) here = std::max(here, kSocketsWorst);
+    return std::max(here, kFsdpAcrossNodesWorst);
   }
   std::vector<std::string> Cautions(const ChoiceEstimate& choice, const Cluster& cluster,
                                     const HardwareProfile& hardware) const override {

@@ -436,6 +436,7 @@ double TorchBased::LargestTimeError(const ChoiceEstimate& choice, const Cluster&
   if (fp8) worst = std::max(worst, kFloat8TimeWorst);
   if (published != nullptr) worst = std::max(worst, published->time.worst());
   if (cluster.nodes() == 1) return worst;
+  if (MayUseSockets(hardware)) worst = std::max(worst, kSocketsWorst);
   return of.across_nodes_worst == 0 ? 0 : std::max(worst, of.across_nodes_worst);
 }
 

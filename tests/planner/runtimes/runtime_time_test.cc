@@ -11,6 +11,7 @@
 
 #include "core/config/reader_state.h"
 #include "core/families/load_model.h"
+#include "hwprofiles/guesses.h"
 #include "hwprofiles/loader.h"
 #include "planner/estimate/estimate.h"
 #include "planner/runtimes/fitted.h"
@@ -392,6 +393,48 @@ TEST_CASE("TorchMachineLacks: a network for several nodes") {
   hardware.network.reset();
   CHECK(TorchMachineLacks(hardware, {8, 8}).empty());
   CHECK(TorchMachineLacks(hardware, {16, 8}) == "network.bandwidth_per_node");
+}
+
+// LLaMA-Factory's issue 5014: LoRA of Llama 3 8B at stage 3 (examples/train_lora/
+// llama3_lora_sft_ds3.yaml of 0.8.3: rank 8, one sequence a GPU, two micro-steps) on two nodes of
+// eight A800, NCCL over sockets in containers with a swarm overlay network on 10 Gb/s: 90 s a step.
+TEST_CASE("a published run over sockets took as much longer as kSocketsWorst says") {
+  HardwareProfile hardware = LoadProfile("dgx-a100-80gb");
+  ApplyNetwork(hardware, "eth-10");
+  TorchPlay play;
+  play.model = LoadModel("llama3.1-8b");
+  play.model.lora_rank = 8;
+  play.model.lora_alpha = 16;
+  play.model.lora_targets = "all-linear";
+  play.setup.zero = ReaderZeroDefaults(3);
+  play.setup.batch = {.micro_batch = 1, .grad_accum = 2, .world_size = 16, .seq_len = 1024};
+  play.setup.recompute = FullRecompute();
+  play.recipe.code = CodeStyle::kHf;
+  play.hardware = &hardware;
+  play.gpus_per_node = 8;
+  const TorchMachine machine(hardware, {16, 8});
+  TorchTimer timer(&machine, {});
+  dynamic_cast<const TorchBased&>(DeepSpeedRuntime()).Play(play, &timer);
+  CHECK(ShareOff(timer.Time(2)->step_seconds, 90) == doctest::Approx(kSocketsWorst).epsilon(0.02));
+
+  CHECK(MayUseSockets(hardware));
+  CHECK(NetworkNote(hardware).find("took 1.8 times as long") != std::string::npos);
+  Figure reached;
+  reached.value = reached.written = 0.5;
+  reached.unit = "ratio";
+  hardware.network->reached = reached;
+  CHECK_FALSE(MayUseSockets(hardware));
+  for (const char* network : {"eth-25", "10Gb", "2x25Gb"}) {
+    ApplyNetwork(hardware, network);
+    CAPTURE(network);
+    CHECK(MayUseSockets(hardware));
+  }
+  for (const char* network : {"eth-100", "ib-100", "efa-100", "4x100Gb"}) {
+    ApplyNetwork(hardware, network);
+    CAPTURE(network);
+    CHECK_FALSE(MayUseSockets(hardware));
+    CHECK(NetworkNote(hardware).find("sockets") == std::string::npos);
+  }
 }
 
 TEST_CASE("predicted.txt holds the step times as they are predicted") {
