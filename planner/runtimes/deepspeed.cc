@@ -240,9 +240,14 @@ class DeepSpeed : public TorchBased {
   }
   std::string ConfigJson(const TrainSetup& setup, int64_t layers) const override {
     std::string text = WriteDeepSpeedConfig(setup, layers);
-    if (setup.batch.sequence_ranks == 1) return text;
+    const bool shares = setup.batch.sequence_ranks > 1;
+    // zeroplan's own stage 1 sends fp32 sums as they are; DeepSpeed by default sends 16 bit.
+    const bool sends_16_bit = setup.precision.grad_accum_dtype != setup.precision.dtype &&
+                              !setup.precision.fp32_reduction;
+    if (!shares && !sends_16_bit) return text;
     auto json = nlohmann::ordered_json::parse(text);
-    json[kSequenceDtypeKey] = DtypeName(setup.precision.dtype);
+    if (shares) json[kSequenceDtypeKey] = DtypeName(setup.precision.dtype);
+    if (sends_16_bit) json.erase("communication_data_type");
     return json.dump();
   }
 
@@ -252,10 +257,7 @@ class DeepSpeed : public TorchBased {
     const ZeroConfig& zero = setup.zero;
     RefuseIf(setup.precision.dtype == Dtype::kF32,
              "its memory is modelled for bf16 and fp16, not fp32; give ⟦dtype⟧ bf16 or fp16");
-    RefuseIf(setup.precision.grad_accum_dtype != setup.precision.dtype,
-             "data_types.grad_accum_dtype fp32 is not modelled; leave it out");
-    RefuseIf(setup.precision.fp32_reduction,
-             "communication_data_type fp32 is not modelled; leave it out");
+    RefuseGradDtypes(setup);
     RefuseIf(play.recipe.param_dtype.has_value(),
              "⟦param_dtype⟧: DeepSpeed has keys of the config for it "
              "(bf16.bf16_master_weights_and_grads, bf16.bf16_optimizer_states); leave it out");
@@ -281,6 +283,33 @@ class DeepSpeed : public TorchBased {
              "zero_quantized_gradients with bf16: DeepSpeed's kernels read gradients as fp16 "
              "whatever they are, and reduce wrong numbers; give ⟦dtype⟧ fp16 or leave it out");
     RefuseOtherRecompute(setup.recompute);
+  }
+  // Sums and reductions of gradients in fp32, which are modelled as far as DeepSpeed trains with
+  // them. At stage 1 DeepSpeedZeroOptimizer reduces a 16-bit copy of its sums, and updates with the
+  // sums (stage_1_and_2.py, get_gradient_for_reduction and copy_grads_in_partition).
+  void RefuseGradDtypes(const TrainSetup& setup) const {
+    const PrecisionConfig& precision = setup.precision;
+    const ZeroConfig& zero = setup.zero;
+    const bool sums = precision.grad_accum_dtype == Dtype::kF32;
+    RefuseIf(sums && zero.stage == 0,
+             "data_types.grad_accum_dtype fp32: DeepSpeed has no optimizer for it at stage 0 "
+             "(NotImplementedError); use stage 1, 2 or 3, or leave it out");
+    const bool on_host = zero.offload_optimizer.device != OffloadDevice::kNone;
+    RefuseIf(sums && zero.stage == 1 && (on_host || precision.dtype == Dtype::kF16),
+             "data_types.grad_accum_dtype fp32 at stage 1 {}: DeepSpeed 0.19.6 updates each rank's "
+             "part with the gradients of that rank alone; use stage 2 or 3, or leave it out",
+             on_host ? "with offload_optimizer" : "in fp16");
+    const std::string_view key = sums ? "data_types.grad_accum_dtype" : "communication_data_type";
+    const bool fp32 = sums || precision.fp32_reduction;
+    RefuseIf(fp32 && precision.master_weights != MasterWeights::kFp32,
+             "{} fp32 with 16-bit master weights is not modelled; leave one of them out", key);
+    RefuseIf(fp32 && zero.offload_optimizer.device == OffloadDevice::kNvme,
+             "{} fp32 with offload_optimizer.device nvme is not modelled; use device cpu, or leave "
+             "it out",
+             key);
+    RefuseIf(fp32 && (zero.quantized_gradients || IsMics(setup)),
+             "{} fp32 with {} is not modelled; leave one of them out", key,
+             zero.quantized_gradients ? "zero_quantized_gradients" : "mics_shard_size");
   }
   void RefuseStates(const TorchPlay& play) const {
     const PrecisionConfig& precision = play.setup.precision;
@@ -471,6 +500,12 @@ class DeepSpeed : public TorchBased {
       doubt +=
           "Of NVMe no run was compared: memory and time follow from DeepSpeed's code and the "
           "rates of the profile's disks.";
+    }
+    if (setup.precision.grad_accum_dtype == Dtype::kF32 && setup.zero.stage == 2) {
+      doubt += doubt.empty() ? "" : " ";
+      doubt +=
+          "data_types.grad_accum_dtype fp32 has no effect at stage 2: DeepSpeed 0.19.6 sums "
+          "micro-steps in 16 bit there; stages 1 (bf16) and 3 sum in fp32.";
     }
     if (setup.batch.sequence_ranks > 1) {
       doubt += doubt.empty() ? "" : " ";

@@ -48,6 +48,15 @@ struct HeldBytes {
   double Update() const { return static_cast<double>(7 * master); }
 };
 
+// Bytes per element of gradients: `sums` of micro-steps (data_types.grad_accum_dtype), and as they
+// are `sent` (communication_data_type).
+struct GradBytes {
+  explicit GradBytes(const PrecisionConfig& precision)
+      : sums(DtypeBytes(precision.grad_accum_dtype)), sent(precision.fp32_reduction ? 4 : 2) {}
+
+  uint64_t sums, sent;
+};
+
 // The optimizer on the GPU: FusedAdam, or one that the program hands to deepspeed.initialize.
 class ZeroOptimizer {
  public:
@@ -115,6 +124,7 @@ class SubGroups {
 
   const ZeroConfig zero_;
   const HeldBytes held_;
+  const uint64_t sum_bytes_;
   const bool offload_, offload_param_, optimizer_in_files_, params_in_files_;
   const std::vector<uint64_t> shards_;
   uint64_t partition_ = 0, largest_ = 0;

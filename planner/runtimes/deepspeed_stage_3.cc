@@ -30,6 +30,7 @@ class Stage3 : public TorchRuntime {
         mics_(Hybrid(play.setup) && zero_.across_stage == 0),
         hpz_(Hybrid(play.setup) && !mics_),
         ranks_(mics_ ? group_ : gpus_),
+        bytes_(play.setup.precision),
         fp16_(play.setup.precision.dtype == Dtype::kF16) {
     for (const TorchParam& param : model.params) {
       shards_.push_back((param.elements + ranks_ - 1) / ranks_);
@@ -45,11 +46,11 @@ class Stage3 : public TorchRuntime {
     InitParams();
     sub_groups_->Init();
     // _setup_for_real_optimizer: the bucket whatever the model's size, then the gradients' shards.
-    bucket_ = New(TorchClass::kBuffers, 2 * zero_.reduce_bucket_elements);
+    bucket_ = New(TorchClass::kBuffers, bytes_.sent * zero_.reduce_bucket_elements);
     if (offload_) {
-      AddHost(2 * partition_, zero_.offload_optimizer.pin_memory);
+      AddHost(bytes_.sums * partition_, zero_.offload_optimizer.pin_memory);
     } else {
-      grads_ = New(TorchClass::kGrads, 2 * partition_);
+      grads_ = New(TorchClass::kGrads, bytes_.sums * partition_);
     }
     // The largest parameter is gathered once more before the first step.
     const Tensor gathered = New(TorchClass::kParams, 2 * largest_);
@@ -92,7 +93,7 @@ class Stage3 : public TorchRuntime {
       Reduce();
     timer_->Python(PythonCall::kGradient);
     timer_->StreamWaits(reduce_stream_, TorchClock::kComputeStream);
-    timer_->Memory(4 * static_cast<double>(elements), 1, reduce_stream_);
+    timer_->Memory((2 + Sent()) * static_cast<double>(elements), 1, reduce_stream_);
     bucket_params_.push_back(index);
     bucket_elements_ += elements;
     if (bucket_elements_ > zero_.reduce_bucket_elements) unbucketed_.push_back(std::move(grad));
@@ -162,6 +163,7 @@ class Stage3 : public TorchRuntime {
   }
   // Whose shards are gathered and gradients reduced, but for what is gathered from copies.
   RankGroups Groups() const { return mics_ ? RankGroups::kShard : RankGroups::kAll; }
+  double Sent() const { return static_cast<double>(bytes_.sent); }
   // Elements of a rank's shard of a parameter, or of its copy's.
   uint64_t ShardOf(size_t param, bool copy) const {
     return copy ? ranks_ * shards_[param] / group_ : shards_[param];
@@ -467,8 +469,9 @@ class Stage3 : public TorchRuntime {
       if (zero_.quantized_gradients && timer_->nodes() > 1) {
         for (const size_t param : bucket_params_) TimeQuantizedReduction(param);
       } else {
-        timer_->Memory((count > 1 ? 8 : 4) * whole, count > 1 ? 2 : 1, reduce_stream_);
-        timer_->Collective(reduce_stream_, CollectiveOp::kReduceScatter, 2 * whole, 1, Groups());
+        timer_->Memory((count > 1 ? 4 : 2) * Sent() * whole, count > 1 ? 2 : 1, reduce_stream_);
+        timer_->Collective(reduce_stream_, CollectiveOp::kReduceScatter, Sent() * whole, 1,
+                           Groups());
       }
       TimePartition(shards, count);
       if (mics_ && last_) {
@@ -477,11 +480,22 @@ class Stage3 : public TorchRuntime {
         timer_->Collective(reduce_stream_, CollectiveOp::kAllReduce, 2 * shards, 1,
                            RankGroups::kReplica);
       }
-      const Tensor copy =
-          New(TorchClass::kBuffers, bucket_params_.size() > 1 ? 2 * padded : 0, reduce_stream_);
+      // The bucket has the dtype that is sent; a gradient that had no room in it is cast.
+      const uint64_t cast_elements = bytes_.sent == 2 || unbucketed_.empty() ? 0 : padded;
+      const Tensor cast = New(TorchClass::kBuffers, bytes_.sent * cast_elements, reduce_stream_);
+      Tensor copy = New(TorchClass::kBuffers, bucket_params_.size() > 1 ? bytes_.sent * padded : 0,
+                        reduce_stream_);
+      std::vector<Tensor> parts;  // __avg_scatter_grads: in the dtype of the sums
+      if (bytes_.sent != bytes_.sums) {
+        for (const size_t param : bucket_params_) {
+          parts.push_back(New(TorchClass::kGrads, bytes_.sums * shards_[param], reduce_stream_));
+        }
+        copy.Reset();
+      }
       if (offload_) {
         for (const size_t param : bucket_params_) {
-          const Tensor brought = New(TorchClass::kGrads, 2 * shards_[param], reduce_stream_);
+          const Tensor brought =
+              New(TorchClass::kGrads, bytes_.sums * shards_[param], reduce_stream_);
           if (last_) sub_groups_->OffloadGradient(param, reduce_stream_);
         }
       }
@@ -516,17 +530,21 @@ class Stage3 : public TorchRuntime {
   // partition_grads: with the optimizer on the host, shards of gradients are there too, and come
   // back to be added to.
   void TimePartition(double shards, int count) {
+    const auto sums = static_cast<double>(bytes_.sums);
+    if (bytes_.sent != bytes_.sums) {
+      timer_->Memory((Sent() + sums) * shards, count, reduce_stream_);
+    }
     if (!offload_) {
-      timer_->Memory((first_ ? 4 : 6) * shards, count, reduce_stream_);
+      timer_->Memory((first_ ? 2 : 3) * sums * shards, count, reduce_stream_);
       return;
     }
     timer_->Host(timer_->constants().offloaded_shard * count);
     if (!first_) {
-      timer_->Copy(reduce_stream_, /*to_device=*/true, 2 * shards, count);
-      timer_->Memory(6 * shards, count, reduce_stream_);
+      timer_->Copy(reduce_stream_, /*to_device=*/true, sums * shards, count);
+      timer_->Memory(3 * sums * shards, count, reduce_stream_);
     }
-    timer_->Copy(reduce_stream_, /*to_device=*/false, 2 * shards, count);
-    if (first_) timer_->Copy(reduce_stream_, /*to_device=*/true, 2 * shards, count);
+    timer_->Copy(reduce_stream_, /*to_device=*/false, sums * shards, count);
+    if (first_) timer_->Copy(reduce_stream_, /*to_device=*/true, sums * shards, count);
     if (last_) sub_groups_->TimeOffloadGradient(bucket_params_, reduce_stream_);
   }
 
@@ -536,6 +554,7 @@ class Stage3 : public TorchRuntime {
   const uint64_t group_;  // ranks of a shard group
   const bool mics_, hpz_;
   const uint64_t ranks_;  // that parameters, gradients and states are partitioned over
+  const GradBytes bytes_;
   const bool fp16_;
   std::vector<uint64_t> shards_;  // elements of a rank's shard, by parameter
   std::vector<uint64_t> trained_shards_;

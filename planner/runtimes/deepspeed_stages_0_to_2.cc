@@ -17,7 +17,8 @@ constexpr uint64_t kAllGatherElements = 500'000'000;  // allgather_bucket_size
 // takes: engine.py, _do_optimizer_sanity_check).
 class Stage0 : public TorchRuntime {
  public:
-  using TorchRuntime::TorchRuntime;
+  Stage0(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory, TorchTimer* timer)
+      : TorchRuntime(model, setup, memory, timer), sent_(GradBytes(setup.precision).sent) {}
 
   // fused_optimizer.py, __init__ and initialize_optimizer_states, which takes a step.
   void Init() override {
@@ -50,11 +51,14 @@ class Stage0 : public TorchRuntime {
   void EndBackward() override {
     if (!last_ || gpus_ == 1) return;
     for (uint64_t begin = 0; begin < elements_; begin += kAllReduceElements) {
-      const Tensor bucket =
-          New(TorchClass::kBuffers, 2 * std::min(kAllReduceElements, elements_ - begin));
-      const auto elements = static_cast<double>(std::min(kAllReduceElements, elements_ - begin));
-      timer_->Memory(12 * elements, 3);  // flattened, divided, copied back
-      timer_->Collective(TorchClock::kComputeStream, CollectiveOp::kAllReduce, 2 * elements);
+      const uint64_t count = std::min(kAllReduceElements, elements_ - begin);
+      const Tensor bucket = New(TorchClass::kBuffers, 2 * count);
+      const Tensor cast = New(TorchClass::kBuffers, sent_ == 2 ? 0 : sent_ * count);
+      const auto elements = static_cast<double>(count);
+      const auto sent = static_cast<double>(sent_);
+      if (cast) timer_->Memory(12 * elements, 2);    // there and back
+      timer_->Memory((8 + 2 * sent) * elements, 3);  // flattened, divided, copied back
+      timer_->Collective(TorchClock::kComputeStream, CollectiveOp::kAllReduce, sent * elements);
     }
   }
 
@@ -77,22 +81,118 @@ class Stage0 : public TorchRuntime {
   }
 
  private:
-  const uint64_t elements_ = model_.trained_elements();
+  const uint64_t elements_ = model_.trained_elements(), sent_;
   Tensor flat_, master_, momentum_, variance_;
   std::vector<Tensor> grads_{model_.params.size()};
 };
 
+// Elements of all ranks' partitions: aligned to the ranks times nccl_start_alignment_factor.
+uint64_t AlignedElements(uint64_t elements, uint64_t ranks) {
+  const uint64_t align = 2 * ranks;
+  return (elements + align - 1) / align * align;
+}
+
+// all_gather_dp_groups (deepspeed/runtime/utils.py)
+void TimeGather(uint64_t elements, size_t params, TorchTimer* timer) {
+  timer->Collective(TorchClock::kComputeStream, CollectiveOp::kAllGather,
+                    2 * static_cast<double>(elements),
+                    static_cast<int>(1 + elements / kAllGatherElements));
+  timer->Host(timer->constants().gradient_hook * static_cast<double>(params));
+}
+
+// BF16_Optimizer (deepspeed/runtime/bf16_optimizer.py), which the engine takes at stage 1 where
+// bf16 gradients are summed in fp32 on the GPU (engine.py, _do_optimizer_sanity_check). Sums are
+// whole on every rank; 16-bit gradients live until the update.
+class Bf16Stage1 : public TorchRuntime {
+ public:
+  Bf16Stage1(const TorchModel& model, const TorchPlay& play, TorchMemory* memory, TorchTimer* timer)
+      : TorchRuntime(model, play.setup, memory, timer),
+        sent_(GradBytes(play.setup.precision).sent),
+        elements_(AlignedElements(model.trained_elements(), gpus_)),
+        partition_(elements_ / gpus_),
+        optimizer_(play, {partition_}, memory, timer) {}
+
+  // _setup_for_real_optimizer
+  void Init() override {
+    std::vector<Tensor> params;
+    MakeFrozen();
+    for (const TorchParam& param : model_.trained()) {
+      params.push_back(New(TorchClass::kParams, 2 * param.elements));
+    }
+    if (model_.spec.tied_head) {
+      // torch.nn.Linear makes a weight of its own before it is tied.
+      const Tensor head = New(TorchClass::kParams, 2 * model_.params[Embedding()].elements);
+    }
+    flat_ = New(TorchClass::kParams, 2 * elements_);
+    params.clear();
+    {
+      const Tensor clone = New(TorchClass::kParams, 2 * partition_);
+      master_ = New(TorchClass::kOptimizer, 4 * partition_);
+    }
+    sums_ = New(TorchClass::kGrads, 4 * elements_);
+  }
+
+  // clear_lp_grads: of later micro-steps 16-bit gradients are zeroed, and added to.
+  void BeginBackward() override {
+    if (first_) return;
+    timer_->Memory(2 * static_cast<double>(elements_), static_cast<int>(model_.trained().size()));
+  }
+  void Gradient(int param, Tensor grad) override {
+    Tensor& kept = grads_[static_cast<size_t>(param)];
+    if (kept) timer_->Memory(6 * Elements(static_cast<size_t>(param)));
+    if (!kept) kept = std::move(grad);
+  }
+
+  // update_hp_grads; then the engine's buffered_allreduce_fallback of the sums, as one tensor.
+  void EndBackward() override {
+    for (size_t i = 0; i < model_.trained().size(); ++i) {
+      const Tensor cast = New(TorchClass::kGrads, 4 * model_.params[i].elements);
+      timer_->Memory((6 + 12) * Elements(i), 2);
+    }
+    if (!last_) return;
+    const Tensor sent = New(TorchClass::kBuffers, sent_ == 4 ? 0 : sent_ * elements_);
+    const auto elements = static_cast<double>(elements_), bytes = static_cast<double>(sent_);
+    if (sent) timer_->Memory(12 * elements, 2);     // there and back
+    timer_->Memory((2 * bytes + 8) * elements, 2);  // divided, copied onto itself
+    timer_->Collective(TorchClock::kComputeStream, CollectiveOp::kAllReduce, bytes * elements);
+  }
+
+  // step: the norm of all gradients, which the host asks for, clipping, the update; sums are zeroed
+  // twice, the second time by the engine, which drops 16-bit gradients (zero_grad).
+  void Step() override {
+    const auto all = static_cast<double>(elements_), own = static_cast<double>(partition_);
+    const auto params = static_cast<int>(model_.trained().size());
+    timer_->Memory(4 * all, 3 * params);
+    timer_->HostWaitsForAll();
+    timer_->Memory(8 * all, params);
+    optimizer_.Step(0);
+    const double around = optimizer_.BytesAround();
+    timer_->Memory((around + 6) * own, around > 0 ? 2 : 1);
+    TimeGather(elements_, model_.trained().size(), timer_);
+    timer_->Memory(8 * all, 2);
+    for (Tensor& grad : grads_) grad.Reset();
+  }
+
+ private:
+  size_t Embedding() const { return static_cast<size_t>(model_.embedding()); }
+
+  const uint64_t sent_, elements_, partition_;
+  ZeroOptimizer optimizer_;
+  Tensor flat_, master_, sums_;
+  std::vector<Tensor> grads_{model_.params.size()};
+};
+
 // DeepSpeedZeroOptimizer (deepspeed/runtime/zero/stage_1_and_2.py). Functions named below are its
-// own unless a file is given.
+// own unless a file is given. Stage 2 sums micro-steps in 16 bit whatever grad_accum_dtype is,
+// because copy_grads_in_partition's buffer has the dtype of the parameters.
 class Stage1And2 : public TorchRuntime {
  public:
   Stage1And2(const TorchModel& model, const TorchPlay& play, TorchMemory* memory, TorchTimer* timer)
       : TorchRuntime(model, play.setup, memory, timer),
         accumulates_(play.setup.batch.grad_accum > 1),
-        held_(play.setup.precision) {
-    // Aligned to the ranks times nccl_start_alignment_factor.
-    const uint64_t align = 2 * gpus_;
-    elements_ = (model.trained_elements() + align - 1) / align * align;
+        held_(play.setup.precision),
+        sent_(GradBytes(play.setup.precision).sent) {
+    elements_ = AlignedElements(model.trained_elements(), gpus_);
     partition_ = elements_ / gpus_;
     uint64_t offset = 0;
     for (const TorchParam& param : model.trained()) {
@@ -240,15 +340,7 @@ class Stage1And2 : public TorchRuntime {
     const double around = optimizer_->BytesAround();
     timer_->Memory((4 + (held_.light() ? 0 : 6) + 2 * master + around + master + 2) * elements,
                    around > 0 ? 5 : 4);
-    GatherParams();
-  }
-
-  // all_gather_dp_groups
-  void GatherParams() {
-    timer_->Collective(TorchClock::kComputeStream, CollectiveOp::kAllGather,
-                       2 * static_cast<double>(elements_),
-                       static_cast<int>(1 + elements_ / kAllGatherElements));
-    timer_->Host(timer_->constants().gradient_hook * static_cast<double>(model_.trained().size()));
+    TimeGather(elements_, model_.trained().size(), timer_);
   }
 
   // __init__ and initialize_optimizer_states: masters, a 16-bit copy of them on its way back, and
@@ -271,7 +363,7 @@ class Stage1And2 : public TorchRuntime {
     timer_->HostUpdate(held_.HostUpdate() * elements / timer_->constants().cpu_adam);
     timer_->HostUpdate((master + 2) * elements);
     timer_->Copy(TorchClock::kComputeStream, /*to_device=*/true, 2 * elements);
-    GatherParams();
+    TimeGather(elements_, model_.trained().size(), timer_);
     if (host_states_) return;
     host_states_ = true;
     // DeepSpeedCPUAdam (ops/adam/cpu_adam.py)
@@ -291,9 +383,13 @@ class Stage1And2 : public TorchRuntime {
   // average_tensor, reduce_ipg_grads
   void Reduce() {
     if (bucket_params_.empty()) return;
-    if (gpus_ > 1 && bucket_elements_ <= zero_.reduce_bucket_elements) {
+    {
       // allreduce_bucket flattens the slices that belong to several ranks into a copy.
-      const Tensor copy = New(TorchClass::kBuffers, 2 * bucket_elements_, reduce_stream_);
+      const bool copies = gpus_ > 1 && bucket_elements_ <= zero_.reduce_bucket_elements;
+      const Tensor copy =
+          New(TorchClass::kBuffers, copies ? 2 * bucket_elements_ : 0, reduce_stream_);
+      const Tensor cast =
+          New(TorchClass::kBuffers, sent_ == 2 ? 0 : sent_ * bucket_elements_, reduce_stream_);
     }
     // average_tensor: the reduction waits for the gradients; what computes next waits for the
     // reduction before. Divided, and (allreduce_and_scatter) copied to and from one tensor.
@@ -303,7 +399,9 @@ class Stage1And2 : public TorchRuntime {
     }
     const auto bucket = static_cast<double>(bucket_elements_);
     timer_->Memory((gpus_ > 1 ? 12 : 4) * bucket, gpus_ > 1 ? 3 : 1, reduce_stream_);
-    timer_->Collective(reduce_stream_, CollectiveOp::kAllReduce, 2 * bucket);
+    if (sent_ == 4) timer_->Memory(12 * bucket, 2, reduce_stream_);  // there and back
+    timer_->Collective(reduce_stream_, CollectiveOp::kAllReduce,
+                       static_cast<double>(sent_) * bucket);
     for (const size_t index : bucket_params_) {
       grads_[index].Reset();
       if (!in_partition_[index]) continue;
@@ -351,6 +449,7 @@ class Stage1And2 : public TorchRuntime {
 
   const bool accumulates_;
   const HeldBytes held_;
+  const uint64_t sent_;
   const int reduce_stream_ = zero_.overlap_comm ? kReduceStream : 0;
   uint64_t elements_ = 0, partition_ = 0, partition_params_ = 0, largest_ = 0;
   std::vector<bool> in_partition_, host_sums_ = std::vector<bool>(model_.params.size());
@@ -372,6 +471,9 @@ std::unique_ptr<TorchRuntime> MakeStages0To2(const TorchModel& model, const Torc
                                              TorchMemory* memory, TorchTimer* timer) {
   if (play.setup.zero.stage == 0) {
     return std::make_unique<Stage0>(model, play.setup, memory, timer);
+  }
+  if (play.setup.zero.stage == 1 && GradBytes(play.setup.precision).sums == 4) {
+    return std::make_unique<Bf16Stage1>(model, play, memory, timer);
   }
   return std::make_unique<Stage1And2>(model, play, memory, timer);
 }

@@ -41,6 +41,7 @@ SubGroups::SubGroups(const TorchPlay& play, const std::vector<uint64_t>& shards,
                      TorchMemory* memory, TorchTimer* timer)
     : zero_(play.setup.zero),
       held_(play.setup.precision),
+      sum_bytes_(GradBytes(play.setup.precision).sums),
       offload_(zero_.offload_optimizer.device != OffloadDevice::kNone),
       offload_param_(zero_.offload_param.device != OffloadDevice::kNone),
       optimizer_in_files_(zero_.offload_optimizer.device == OffloadDevice::kNvme),
@@ -180,8 +181,8 @@ void SubGroups::Step() {
     Tensor flat, cast;
     if (!offload_) {
       // _prepare_fp32_grad_for_sub_group
-      flat = memory_->New(TorchClass::kGrads, 2 * group.elements);
-      if (!held_.light()) {
+      flat = memory_->New(TorchClass::kGrads, sum_bytes_ * group.elements);
+      if (sum_bytes_ != held_.master) {
         cast = memory_->New(TorchClass::kOptimizer, 4 * group.elements);
         flat.Reset();
       }
@@ -199,8 +200,9 @@ void SubGroups::TimeStep() {
     const auto size = static_cast<double>(group.elements);
     if (!group.on_host) {
       const double around = optimizer_->BytesAround();
-      const double cast = held_.light() ? 0 : 6;
-      timer_->Memory((4 + cast + 2 * master + around) * size, around > 0 ? 5 : 4);
+      const double cast = sum_bytes_ == held_.master ? 0 : 6;
+      const auto flattened = static_cast<double>(2 * sum_bytes_);
+      timer_->Memory((flattened + cast + 2 * master + around) * size, around > 0 ? 5 : 4);
       timer_->Memory((master + 2) * size);
       if (offload_param_) timer_->Copy(TorchClock::kComputeStream, /*to_device=*/false, 2 * size);
       continue;
@@ -243,7 +245,7 @@ void SubGroups::TimeFiles(size_t index) {
 
 void SubGroups::OffloadGradient(size_t param, int stream) {
   { const Tensor wide = memory_->New(TorchClass::kGrads, 8 * shards_[param], stream); }
-  if (held_.light()) return;
+  if (sum_bytes_ == held_.master) return;
   Tensor cast = memory_->New(TorchClass::kGrads, 4 * shards_[param], stream);
   // _swap_out_gradients: what is small, and what is left of an aligned size, which is a view.
   const uint64_t bytes = 4 * shards_[param];
@@ -260,7 +262,7 @@ void SubGroups::TimeOffloadGradient(const std::vector<size_t>& params, int strea
   }
   const auto count = static_cast<int>(params.size());
   const auto master = static_cast<double>(held_.master);
-  const int casts = held_.light() ? 0 : 1;
+  const int casts = sum_bytes_ == held_.master ? 0 : 1;
   timer_->Memory((kNormBytes + 6 * casts) * shards, (kNormKernels + casts) * count, stream);
   timer_->Copy(stream, /*to_device=*/false, master * shards, count);
   if (written == 0) return;
