@@ -216,9 +216,9 @@ class CudaList(TorchFunctionMode):
         return func(*[wide(a) for a in args], **{k: wide(v) for k, v in (kwargs or {}).items()})
 
 
-def count(make, inputs, weights=(), autocast=False):
-    """Words and kernels of `make(*inputs)`. inputs: (tensor, letter); weights: parameters."""
-    sizes = {"e": inputs[0].numel(), **SIZES}
+def count(make, inputs, weights=(), autocast=False, extra=None):
+    """Words and kernels of `make(*inputs)`. inputs: (tensor, letter); weights: parameters; extra: further elements."""
+    sizes = {"e": inputs[0].numel(), **SIZES, **(extra or {})}
     if weights:
         sizes["w"] = max(w.numel() for w in weights)
     trace = Trace(sizes)

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """Counts, as count_code.py does, parts of layers that only models have that zeroplan does not train: Gemma's
-norms, bounded scores and logits, products that make several things at once, experts.
+norms, bounded scores and logits, matmuls that make several things at once, experts.
 
     python count_planned.py > ../../tests/data/runtimes/planned_counts.jsonl
+    python4 count_planned.py >> ../../tests/data/runtimes/planned_counts.jsonl
 
-Products are left out of what experts move and launch. Elements besides those of count_code.py: h rows for experts (tokens x experts a token) x hidden, f the same x
+The second is a Python with transformers 4, whose experts are linear modules in a loop: two and three of them, each with
+as many tokens, so that their difference is one. "frozen": parts below adapters, without gradients of their own.
+
+Matmuls are left out of what experts move and launch. Elements besides those of count_code.py: h rows for experts (tokens x experts a token) x hidden, f the same x
 their width, c the rows, x tokens x experts, p tokens x columns of queries, keys and values.
 """
 
@@ -89,7 +93,47 @@ def phi_parts(autocast):
                                  {"q": TOKENS * HEADS * HEAD})
 
 
-def expert_parts(autocast):
+def frozen(module):
+    for parameter in module.parameters():
+        parameter.requires_grad_(False)
+    return module
+
+
+def frozen_parts():
+    from transformers.models.gemma2 import modeling_gemma2 as gemma2
+
+    for name, heads_of, make in (("rms_norm", HIDDEN, lambda: tensor(BATCH, SEQ, HIDDEN)), ("head_norm", HEAD, lambda: heads(BF16).transpose(1, 2))):
+        norm = frozen(gemma2.Gemma2RMSNorm(heads_of).to(BF16))
+        yield name, count(lambda held: norm(held.pop()), [make()], ())
+    yield from expert_parts(False, below_adapters=True)
+
+
+def module_parts():
+    """A sparse block of transformers 4, whose router gives each expert as many tokens."""
+    from transformers.models.qwen3_moe import modeling_qwen3_moe as qwen3
+
+    for experts in (2, 3):
+        def choose(shares, k, dim=-1, experts=experts):
+            chosen = (torch.arange(shares.shape[0]) % experts)[:, None]
+            return shares.gather(1, chosen), chosen
+
+        rows = TOKENS // experts
+        extra = {"h": rows * HIDDEN, "f": rows * FFN, "c": rows, "x": TOKENS * experts}
+        config = qwen3.Qwen3MoeConfig(hidden_size=HIDDEN, num_experts_per_tok=1, moe_intermediate_size=FFN, num_experts=experts,
+                                      norm_topk_prob=False)
+        for below_adapters in (False, True):
+            block = qwen3.Qwen3MoeSparseMoeBlock(config).to(BF16)
+            if below_adapters:
+                frozen(block)
+            topk, torch.topk = torch.topk, choose
+            summary = without_products()
+            weights = () if below_adapters else list(block.parameters())
+            row = count(lambda held: block(held.pop())[0], [tensor(BATCH, SEQ, HIDDEN)], weights, False, extra)
+            base.summary, torch.topk = summary, topk
+            yield {"experts": experts, "frozen": below_adapters, **row}
+
+
+def expert_parts(autocast, below_adapters=False):
     from transformers.models.mixtral import modeling_mixtral as mixtral
     from transformers.models.qwen3_moe import modeling_qwen3_moe as qwen3
 
@@ -106,9 +150,11 @@ def expert_parts(autocast):
         block = cls(config).to(dtype)
         for parameter in block.parameters():
             torch.nn.init.normal_(parameter)
+        weights = () if below_adapters else list(block.parameters())
+        if below_adapters:
+            frozen(block)
         summary = without_products()
-        row = count(lambda held: block(held.pop()), [tensor(BATCH, SEQ, HIDDEN, dtype=dtype)],
-                    list(block.parameters()), autocast, extra)
+        row = count(lambda held: block(held.pop()), [tensor(BATCH, SEQ, HIDDEN, dtype=dtype)], weights, autocast, extra)
         base.summary = summary
         yield name, row
 
@@ -121,10 +167,18 @@ def without_products():
 
 
 def main():
+    import transformers
+
+    if transformers.__version__ < "5":
+        for row in module_parts():
+            print(json.dumps({"style": "hf4", "part": "expert_modules", "autocast_fp32": False, **row}), flush=True)
+        return
     for parts in (gemma_parts, phi_parts, expert_parts):
         for autocast in (False, True):
             for name, row in parts(autocast):
                 print(json.dumps({"style": "hf", "part": name, "autocast_fp32": autocast, **row}), flush=True)
+    for name, row in frozen_parts():
+        print(json.dumps({"style": "hf", "part": name, "autocast_fp32": False, "frozen": True, **row}), flush=True)
 
 
 if __name__ == "__main__":
