@@ -124,6 +124,9 @@ struct TorchFootprint {
   // Gathers of the whole model that scripts may ask for (kGathering). Most runs have none, so that
   // these are not among `around`.
   std::vector<AroundPeak> gathers;
+  // The model is one that zeroplan plans for other programs alone, in all parameters or with
+  // adapters: the runtime's runs were not of such.
+  bool of_planned_model = false, of_planned_adapters = false;
 
   // The phase with the largest reserved memory, the first among equals.
   TorchPhase DecidingPhase() const;

@@ -64,7 +64,9 @@ const char* AdapterName(std::string_view weight, const char* half) {
   return Kept(std::string(ModuleOf(weight)) + "." + half + ".weight");
 }
 
-bool IsProduct(const ParamRow& row) { return row.use == ParamUse::kProduct && !row.is_vector; }
+bool IsProduct(const ParamRow& row) {
+  return row.use == ParamUse::kProduct && !row.is_vector && row.adaptable;
+}
 
 std::vector<std::string> LinearsOf(const std::vector<ParamRow>& layer) {
   std::vector<std::string> linears;

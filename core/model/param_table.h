@@ -42,6 +42,9 @@ struct ParamRow {
   ParamUse use = ParamUse::kOther;
   // The share of tokens that it multiplies: below 1 for an expert's matrices.
   double token_share = 1;
+  // False: PEFT makes no adapter of it by its module's name, since that is no torch.nn.Linear, or
+  // adapters of it are not modelled.
+  bool adaptable = true;
   // False: it stays as it is loaded or initialised. It has no gradient, master or optimizer states.
   // Parameters of one kernel are trained together: a linear's weight and bias, a norm's.
   bool trainable = true;

@@ -72,6 +72,16 @@ inline constexpr WordTable<TorchFloat8, 3> kWords<TorchFloat8> = {
      {"tensorwise-gathers", TorchFloat8::kTensorwiseGathers},
      {"rowwise", TorchFloat8::kRowwise}}};
 
+// The parameters of a layer's experts. kFused: one for all experts, as in transformers 5. kModules:
+// a linear module for each matrix of each expert, as in transformers 4. kLeaf: the same modules;
+// DeepSpeed's stage 3 gathers all of a layer at once (deepspeed.utils.set_z3_leaf_modules).
+enum class ExpertModules : uint8_t { kFused, kModules, kLeaf };
+template <>
+inline constexpr WordTable<ExpertModules, 3> kWords<ExpertModules> = {
+    {{"fused", ExpertModules::kFused},
+     {"modules", ExpertModules::kModules},
+     {"leaf", ExpertModules::kLeaf}}};
+
 // Names TorchRecipe::param_dtype.
 inline constexpr WordTable<Dtype, 2> kParamDtypeWords = {
     {{"fp32", Dtype::kF32}, {"bf16", Dtype::kBF16}}};
@@ -102,6 +112,7 @@ struct TorchRecipe {
   bool offload_activations = false;
   // DeepSpeed's TiledMLP runs MLPs in tiles of tokens.
   bool tiled_mlp = false;
+  ExpertModules experts = ExpertModules::kFused;
   // The recipe of FP8 matmuls; none: kTensorwise.
   std::optional<TorchFloat8> float8;
   // PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.
@@ -116,6 +127,7 @@ struct TorchRecipe {
 
 inline std::string_view CodeStyleName(CodeStyle code) { return WordOf(code); }
 inline std::string_view TorchAttentionName(TorchAttention attention) { return WordOf(attention); }
+inline std::string_view ExpertModulesName(ExpertModules experts) { return WordOf(experts); }
 inline std::string_view TorchFloat8Name(TorchFloat8 float8) { return WordOf(float8); }
 inline std::string_view TorchOptimizerName(TorchOptimizer optimizer) { return WordOf(optimizer); }
 

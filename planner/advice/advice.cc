@@ -12,6 +12,7 @@
 #include "planner/advice/loss_reason.h"
 #include "planner/advice/shard_groups.h"
 #include "planner/estimate/choices.h"
+#include "planner/margin_text.h"
 #include "planner/report/report_text.h"
 
 namespace zeroplan {
@@ -122,7 +123,8 @@ void AddMargins(const ChoiceEstimate& best, const SearchInputs& inputs, const Cl
   for (const std::string& caution : inputs.runtime->Cautions(best, cluster, hardware)) {
     lines.Add(AdviceKind::kMargin, caution);
   }
-  if (const std::string margins = inputs.runtime->MarginText(cluster, hardware); !margins.empty()) {
+  if (const std::string margins = MarginTextFor(*inputs.runtime, inputs.model, cluster, hardware);
+      !margins.empty()) {
     lines.Add(AdviceKind::kMargin, "Margin of error. " + margins);
   }
   if (std::string beyond = BeyondZero(best, cluster); !beyond.empty()) {

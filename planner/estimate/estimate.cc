@@ -14,6 +14,7 @@
 #include "core/settings/setup_facts.h"
 #include "cost_models/host_cost.h"
 #include "cost_models/step_time.h"
+#include "planner/margin_text.h"
 
 namespace zeroplan {
 namespace {
@@ -223,7 +224,8 @@ Estimate EstimateChoices(const EstimateInputs& inputs) {
   estimate.cluster = inputs.cluster;
   estimate.goal = inputs.goal;
   if (inputs.hardware != nullptr && (inputs.cluster.nodes() == 1 || inputs.hardware->network)) {
-    estimate.margin = inputs.runtime->MarginText(inputs.cluster, *inputs.hardware);
+    estimate.margin =
+        MarginTextFor(*inputs.runtime, inputs.model, inputs.cluster, *inputs.hardware);
     const TrainSetup& setup = inputs.setups.front();
     if (setup.precision.fp8.enabled) estimate.margin += " " + inputs.runtime->Doubt(setup);
   }

@@ -38,7 +38,19 @@ std::string TargetNames(const ModelSpec& model) {
   return fmt::format("{}", fmt::join(NamesOfAdapters(model).modules, ","));
 }
 
+// A pattern of the language model's linears, which leaves a tower's of the same names out.
+std::string LanguageTargets(const ModelSpec& model) {
+  const std::vector<std::string> names = NamesOfAdapters(model).modules;
+  return fmt::format(".*language_model.*({})", fmt::join(names, "|"));
+}
+
+bool Sees(const ModelSpec& model) {
+  const PlannedCode* planned = model.family->planned();
+  return planned != nullptr && planned->vision.present();
+}
+
 std::string TargetModules(const ModelSpec& model) {
+  if (Sees(model)) return Quoted(LanguageTargets(model));
   return model.lora_targets == kAllLinear ? Quoted(model.lora_targets)
                                           : PythonList(TargetNames(model));
 }
@@ -202,7 +214,9 @@ std::string TrlArguments(const FormatRequest& request) {
       fmt::format("--{} --{} {} --{} {} --lora_dropout {} --{} {}", TrlOption("⟦method⟧", "lora"),
                   TrlOption("⟦lora_rank⟧"), model.lora_rank, TrlOption("⟦lora_alpha⟧"),
                   static_cast<int64_t>(model.lora_alpha), PythonNumber(model.lora_dropout),
-                  TrlOption("⟦lora_targets⟧"), fmt::join(SplitList(TargetNames(model)), " "));
+                  TrlOption("⟦lora_targets⟧"),
+                  Sees(model) ? fmt::format("'{}'", LanguageTargets(model))
+                              : fmt::format("{}", fmt::join(SplitList(TargetNames(model)), " ")));
   if (model.lora_rslora) text += " --use_rslora";
   if (!model.lora_saved.empty()) {
     text += fmt::format(" --lora_modules_to_save {}", fmt::join(SplitList(model.lora_saved), " "));
@@ -282,6 +296,8 @@ std::string RecipeCannot(ConfigFormat format, const Runtime& runtime, const Mode
   reasons.Add(format == ConfigFormat::kAccelerate && recipe.float8 == TorchFloat8::kRowwise,
               "⟦float8⟧ rowwise, for which its file has no key");
   reasons.Add(recipe.offload_activations, "⟦offload_activations⟧, for which it has no setting");
+  reasons.Add(recipe.experts != ExpertModules::kFused,
+              "⟦experts⟧ {} (it loads transformers 5's models)", ExpertModulesName(recipe.experts));
   reasons.Add(recipe.tiled_mlp, "⟦tiled_mlp⟧, for which it has no setting");
   reasons.Add(titan && HasAdapters(model), "adapters (torchtitan 0.2.2 trains all weights)");
   // transformers 5.24 sets a wrap policy of PEFT's there, which accelerate 1.15 does not know.

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/version.h"
 #include "core/families/load_model.h"
+#include "core/model/model_family.h"
 #include "core/model/model_fields.h"
 #include "core/program/fingerprint.h"
 #include "planner/estimate/estimate.h"
@@ -183,8 +184,11 @@ Json PlanJson(const Plan& plan, std::string_view deepspeed_config, uint64_t fing
 // The plan for a runtime whose choices are not lowered to programs.
 Json RuntimePlanJson(const Plan& plan, const PlanReport& report) {
   Json margins = Json::object();
-  for (const MarginOfError& margin : plan.runtime->Margins()) {
-    margins[margin.name] = NumberJson(margin.share);
+  // The runs were not of models that zeroplan does not train.
+  if (plan.model.family->planned() == nullptr) {
+    for (const MarginOfError& margin : plan.runtime->Margins()) {
+      margins[margin.name] = NumberJson(margin.share);
+    }
   }
   Json predicted = {{"gpu_bytes", GpuBytesJson(plan.choice.footprint)},
                     {"host_bytes", HostBytesJson(plan.choice.footprint)}};

@@ -135,6 +135,7 @@ TorchRecipe Request::recipe(std::optional<ConfigFormat> written_for) const {
   recipe.quant_storage = settings.quant_storage;
   recipe.offload_activations = settings.offload_activations && other;
   recipe.tiled_mlp = settings.tiled_mlp;
+  recipe.experts = settings.experts.value_or(recipe.experts);
   recipe.expandable_segments = settings.expandable_segments;
   return recipe;
 }

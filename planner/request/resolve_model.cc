@@ -2,10 +2,13 @@
 // about a model that zeroplan does not train.
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
+#include "core/base/strings.h"
 #include "core/base/units.h"
 #include "core/families/adapter_config.h"
 #include "core/families/load_model.h"
@@ -43,7 +46,7 @@ std::string VisionPattern(const ModelSpec& model) {
 }
 
 // Notes the approximations of a model that zeroplan does not train.
-void NoteOthers(const ModelSpec& model, Assumptions& assumptions) {
+void NoteOthers(const ModelSpec& model, const Runtime& runtime, Assumptions& assumptions) {
   const PlannedCode* code = model.family->planned();
   if (code == nullptr) return;
   std::string text = fmt::format(
@@ -55,14 +58,25 @@ void NoteOthers(const ModelSpec& model, Assumptions& assumptions) {
     text += fmt::format("{}{}", &one == &approximated.front() ? " Approximated: " : "; ", one);
   }
   if (!approximated.empty()) text += ".";
+  // Times of those runs say nothing of programs that gather and reduce.
+  const bool alone = runtime.facts().replicates;
   text += fmt::format(
-      " Beside {} runs of such models by transformers' Trainer on one H200 ({}) allocated memory "
-      "was "
-      "off by {:.2g} % of what is predicted at most, reserved by {:.2g} %, times by {:.2g} %; no "
-      "other was compared{}.",
+      " Beside {} runs of such models, all weights trained, by transformers' Trainer on one H200 "
+      "({}) allocated memory "
+      "was off by {:.2g} % of what is predicted at most, reserved by {:.2g} %{}; no other was "
+      "compared{}{}.",
       kPlannedMargins.runs, kPlannedMargins.models, 100 * kPlannedMargins.allocated,
-      100 * kPlannedMargins.reserved, 100 * kPlannedMargins.time,
+      100 * kPlannedMargins.reserved,
+      alone ? fmt::format(", times by {:.2g} %", 100 * kPlannedMargins.time) : "",
+      alone ? "" : fmt::format(", and none with {}", runtime.name()),
       code->vision.present() ? ", and none of a model that sees" : "");
+  if (code->experts > 0 && runtime.reads_deepspeed_config()) {
+    text += fmt::format(
+        " One published run at stage 3 (Qwen3 30B-A3B on 16 A800 of two nodes, transformers 4: "
+        "⟦experts⟧ modules) took {} s a step, {:.2g} times as long as predicted; of transformers 5 "
+        "none is known.",
+        kPublishedMixture.seconds, kPublishedMixture.times);
+  }
   if (code->vision.present()) {
     text += fmt::format(" ⟦freeze⟧ {} freezes the tower that sees.", VisionPattern(model));
   }
@@ -100,7 +114,7 @@ ModelSpec NamedOrDerived(const ModelFields& fields, const Given<int64_t>& seq_le
       for (const std::string& note : named.config_notes) LogInfo("{}", note);
     }
     if (!named.note.empty()) assumptions.notes.push_back(std::move(named.note));
-    NoteOthers(named.spec, assumptions);
+    NoteOthers(named.spec, runtime, assumptions);
     return std::move(named.spec);
   }
   ModelSpec model =
@@ -121,8 +135,82 @@ void RaisePositions(const Given<int64_t>& seq_len, ModelSpec& model, Assumptions
 }
 
 // Applies ⟦method⟧ and the options of adapters.
+// The names of all linears that can have an adapter in a model that zeroplan does not train.
+std::string LinearNames(const ModelSpec& model) {
+  std::vector<std::string> names;
+  for (const std::string& linear : LayerLinears(model)) {
+    names.push_back(linear.substr(linear.rfind('.') + 1));
+  }
+  return fmt::format("{}", fmt::join(names, ","));
+}
+
+// By name where PEFT's all-linear has others too: experts, or a tower that sees.
+std::string DefaultTargets(const ModelSpec& model) {
+  const PlannedCode* code = model.family->planned();
+  const bool by_name = code != nullptr && (code->experts > 0 || code->vision.present());
+  return by_name ? LinearNames(model) : std::string(kAllLinear);
+}
+
+// Throws for targets that PEFT 0.21 gives adapters which are not modelled.
+void CheckPlannedTargets(const ModelSpec& model) {
+  const PlannedCode* code = model.family->planned();
+  if (code == nullptr) return;
+  const std::vector<std::string> linears = LayerLinears(model);
+  for (const std::string_view entry : SplitList(model.lora_targets)) {
+    const std::string_view name = entry.substr(0, entry.find_first_of("@:"));
+    const bool all = name == kAllLinear;
+    if (all && code->vision.present()) {
+      ThrowUsage(
+          "⟦lora_targets⟧: all-linear gives the tower that sees adapters too, which is not "
+          "modelled; name linears of the language model: {}",
+          LinearNames(model));
+    }
+    const bool attention =
+        std::any_of(linears.begin(), linears.end(), [&](const std::string& linear) {
+          return IsNamed(linear, name) || name.ends_with("." + linear);
+        });
+    if (code->experts == 0 || (attention && !all)) continue;
+    if (all && !code->peft_adapts_experts && code->shared_ffn == 0) continue;
+    ThrowUsage(
+        "⟦lora_targets⟧: {}: of a mixture of experts adapters of attention's linears are modelled, "
+        "not those of experts or of a router (PEFT's target_parameters, which PEFT 0.21 also makes "
+        "of all-linear and of names such as gate_proj); use {}",
+        PrintableText(entry, 100), LinearNames(model));
+  }
+}
+
+// Names the parts that adapters leave out in a model that zeroplan does not train; empty: none.
+std::string LeftOutText(const ModelSpec& model) {
+  const PlannedCode* code = model.family->planned();
+  if (code == nullptr) return "";
+  if (code->experts > 0) {
+    std::string text = fmt::format(" Its experts{} have no adapter",
+                                   code->shared_ffn > 0 ? ", the shared one too," : "");
+    if (!model.lora_quantized) return text + ".";
+    uint64_t experts = 0;
+    for (const ParamTensor& tensor : BuildParamTable(BaseModel(model))) {
+      if (tensor.token_share < 1) experts += tensor.elements();
+    }
+    return text + fmt::format(
+                      ", and stay in 16 bit, {}: bitsandbytes takes torch.nn.Linear alone, and "
+                      "transformers 5 has one parameter for all experts of a layer.",
+                      FormatBytes(2 * experts));
+  }
+  if (!code->vision.present()) return "";
+  return " The tower that sees is frozen and has no adapter (LLaMA-Factory's and ms-swift's "
+         "default); PEFT alone gives its linears of the same names some, unless target_modules is "
+         "a pattern. With gradient checkpointing transformers 5 makes its input want a gradient, "
+         "whose way through it is not counted.";
+}
+
 void SetAdapters(const ModelFields& fields, ModelSpec& model, Assumptions& assumptions) {
   const LoraFields& lora = fields.lora;
+  if (!fields.adapter.empty() && model.family->planned() != nullptr) {
+    ThrowUsage(
+        "⟦adapter⟧: adapters from a folder are not read for a model of type {}; give "
+        "⟦method⟧ lora with rank and targets",
+        model.family->name());
+  }
   const bool any = lora.given();
   const TuningMethod method =
       fields.method.value_or(any ? TuningMethod::kLora : TuningMethod::kFull);
@@ -156,7 +244,8 @@ void SetAdapters(const ModelFields& fields, ModelSpec& model, Assumptions& assum
       static_cast<float>(lora.alpha.value_or(2 * static_cast<double>(model.lora_rank)));
   model.lora_dropout = static_cast<float>(lora.dropout.value_or(0));
   model.lora_rslora = lora.rslora;
-  model.lora_targets = lora.targets.empty() ? std::string(kAllLinear) : lora.targets;
+  model.lora_targets = lora.targets.empty() ? DefaultTargets(model) : lora.targets;
+  CheckPlannedTargets(model);
   model.lora_saved = lora.save;
   model.lora_tokens = WriteTokens(ReadTokens(lora.tokens, model.vocab, "⟦lora_tokens⟧"));
   CheckAdapters(model, "⟦lora_targets⟧, ⟦lora_save⟧, ⟦lora_tokens⟧");
@@ -325,15 +414,11 @@ ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
   CheckFrozenFor(runtime, model);
   CheckImages(model, seq_len.value_or(model.positions));
   SetAdapters(fields, model, assumptions);
-  if (HasAdapters(model) && model.family->planned() != nullptr) {
-    ThrowUsage("⟦method⟧: adapters of a model of type {} are not modelled; use full",
-               model.family->name());
-  }
   if (HasAdapters(model)) {
-    assumptions.notes.push_back(
-        fmt::format("{}: {}: {} parameters are trained, of {}.",
-                    model.lora_quantized ? "QLoRA" : "LoRA", DescribeAdapters(model),
-                    FormatCount(model.TrainedParamCount()), FormatCount(model.ParamCount())));
+    assumptions.notes.push_back(fmt::format(
+        "{}: {}: {} parameters are trained, of {}.{}", model.lora_quantized ? "QLoRA" : "LoRA",
+        DescribeAdapters(model), FormatCount(model.TrainedParamCount()),
+        FormatCount(model.ParamCount()), LeftOutText(model)));
   } else if (!model.frozen.empty()) {
     assumptions.notes.push_back(fmt::format("Frozen: {} of {} parameters are trained.",
                                             FormatCount(model.TrainedParamCount()),

@@ -51,7 +51,8 @@ TorchElements TorchStep::AdapterElements(int module) const {
   // Of a GPT-2 matrix, which lies [in, out], columns are outputs.
   const auto first = static_cast<int64_t>(weight.columns);
   const auto second = static_cast<int64_t>(elements) / first;
-  const int64_t in = model_.code.one_qkv ? second : first;
+  const bool in_out = model_.code.one_qkv && model_.code.planned == nullptr;
+  const int64_t in = in_out ? second : first;
   TorchElements all = Elements(tokens_ * in);
   all.y = tokens_ * (in == first ? second : first);
   all.b = tokens_ * model_.spec.lora_rank;
@@ -174,8 +175,10 @@ void TorchKernels::AddAdapters(const TorchModel& model) {
     add(TorchOp::kKey, {2, 3}, hidden, kv_columns_);
   }
   add(TorchOp::kOutProj, {model.out_module()}, q_columns_, hidden);
-  add(TorchOp::kUp, {model.up_module()}, hidden, ffn);
-  if (model.code.gated) add(TorchOp::kGate, {model.up_module() + 1}, hidden, ffn);
+  if (model.code.planned != nullptr && model.code.planned->experts > 0) return;
+  add(TorchOp::kUp, {model.up_module()}, hidden, model.one_gate_up() ? 2 * ffn : ffn);
+  if (model.code.gated && !model.one_gate_up())
+    add(TorchOp::kGate, {model.up_module() + 1}, hidden, ffn);
   add(TorchOp::kDown, {model.down_module()}, ffn, hidden);
 }
 

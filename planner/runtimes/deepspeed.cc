@@ -79,6 +79,12 @@ void RefuseUnknownKeys(const ConfigDocument& config) {
     const JsonNode* value = section == nullptr ? nullptr : section->Find(unknown.key);
     if (value == nullptr || value->is_null()) continue;
     if (value->Quote() == unknown.plain || value->Quote() == "\"auto\"") continue;
+    if (unknown.key == "leaf_module") {
+      ThrowUsage(
+          "{}:{}: zero_optimization.leaf_module: ⟦runtime⟧ deepspeed does not read it; leave it "
+          "out, and give ⟦experts⟧ leaf, or modules where its classes are empty",
+          file, value->line);
+    }
     ThrowUsage(
         "{}:{}: {}{}{}: {} changes DeepSpeed's memory in a way that {} does not model; use {} or "
         "leave it out",
@@ -474,6 +480,16 @@ class DeepSpeed : public TorchBased {
       notes.emplace_back(
           "Tiles of an MLP are DeepSpeed's TiledMLP in place of its forward, with "
           "ceil(tokens / hidden) tiles of what a GPU has of a sequence.");
+    }
+    if (recipe.experts == ExpertModules::kModules && choice.setup.zero.stage == 3) {
+      notes.emplace_back(
+          "Each expert's linears are fetched by themselves: DeepSpeed 0.19 does so of mixtures "
+          "that "
+          "are not on its list of leaf modules (Mixtral's, Qwen2's and Qwen3's are), and older "
+          "ones "
+          "of all. ⟦experts⟧ leaf is a sparse block fetched at once "
+          "(zero_optimization.leaf_module, "
+          "accelerate's deepspeed_moe_layer_cls_names, deepspeed.utils.set_z3_leaf_modules).");
     }
     const ZeroConfig& zero = choice.setup.zero;
     const auto lacks_path = [](const auto& offload) {

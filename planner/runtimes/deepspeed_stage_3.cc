@@ -15,6 +15,7 @@
 
 #include "core/settings/setup_facts.h"
 #include "planner/runtimes/deepspeed_engine.h"
+#include "planner/runtimes/deepspeed_trace.h"
 
 namespace zeroplan {
 namespace {
@@ -69,24 +70,42 @@ class Stage3 : public TorchRuntime {
 
   // _register_deepspeed_module: hooks around every module, and by autograd functions around its
   // backward pass. Those that have no parameters count in the trace, and prefetch.
-  void BeforeForward(int module) override { Fetch(module); }
+  void BeforeForward(int module) override {
+    if (leaves_.Enters(&module)) Fetch(module);
+  }
   void AfterForward(int module) override {
-    if (module != recomputed_) Release(module);
+    if (leaves_.Leaves(&module) && module != recomputed_) Release(module);
   }
   void BeforeBackward(int module) override {
+    if (!leaves_.Enters(&module)) return;
     if (module != recomputed_) Fetch(module);
     recomputed_ = kNoParams;
   }
-  void AfterBackward(int module) override { Release(module); }
-  void BeforeLayer() override { Fetch(kNoParams); }
-  void BeforeLayerBackward() override { Fetch(kNoParams); }
+  void AfterBackward(int module) override {
+    if (!leaves_.Leaves(&module)) return;
+    Release(module);
+    for (auto& [param, grad] : leaf_grads_) AddGradient(param, std::move(grad));
+    leaf_grads_.clear();
+  }
+  void BeforeLayer() override {
+    if (!leaves_.open()) Fetch(kNoParams);
+  }
+  void BeforeLayerBackward() override {
+    if (!leaves_.open()) Fetch(kNoParams);
+  }
   void BeforeRecompute(int last_module) override {
-    Fetch(last_module);
-    recomputed_ = last_module;
+    recomputed_ = leaves_.Of(last_module);
+    Fetch(recomputed_);
+  }
+
+  // A leaf module's gradients wait for its last one (create_reduce_and_remove_grad_hooks).
+  void Gradient(int param, Tensor grad) override {
+    if (!leaves_.open()) return AddGradient(param, std::move(grad));
+    leaf_grads_.emplace_back(param, std::move(grad));
   }
 
   // reduce_independent_p_g_buckets_and_remove_grads
-  void Gradient(int param, Tensor grad) override {
+  void AddGradient(int param, Tensor grad) {
     const size_t index = static_cast<size_t>(param);
     const uint64_t elements = model_.params[index].elements;
     if (bucket_elements_ > 0 && bucket_elements_ + elements > zero_.reduce_bucket_elements)
@@ -159,8 +178,11 @@ class Stage3 : public TorchRuntime {
   uint64_t Bytes(size_t param) const { return 2 * model_.params[param].elements; }
   const std::vector<int>& Params(int module) const {
     static const std::vector<int> none;
-    return module == kNoParams ? none : model_.modules[static_cast<size_t>(module)].params;
+    if (module == kNoParams) return none;
+    const std::vector<int>* of_leaf = leaves_.Params(module);
+    return of_leaf != nullptr ? *of_leaf : model_.modules[static_cast<size_t>(module)].params;
   }
+
   // Whose shards are gathered and gradients reduced, but for what is gathered from copies.
   RankGroups Groups() const { return mics_ ? RankGroups::kShard : RankGroups::kAll; }
   double Sent() const { return static_cast<double>(bytes_.sent); }
@@ -238,8 +260,10 @@ class Stage3 : public TorchRuntime {
   void CompleteTrace() {
     mode_ = Trace::kComplete;
     for (size_t step = 0; step < trace_.size(); ++step) {
+      uses_.BeginStep();
       for (const int param : Params(trace_[step])) {
         trace_params_.push_back({static_cast<size_t>(param), static_cast<int>(step)});
+        uses_.Use(static_cast<size_t>(param), model_.params[static_cast<size_t>(param)].elements);
       }
     }
   }
@@ -418,7 +442,7 @@ class Stage3 : public TorchRuntime {
   // release_sub_module, __params_to_release
   void Release(int module) {
     if (!Gathers()) return;
-    for (const int param : model_.modules[static_cast<size_t>(module)].params) {
+    for (const int param : Params(module)) {
       const auto index = static_cast<size_t>(param);
       if (!whole_[index]) continue;
       if (mode_ == Trace::kComplete) {
@@ -444,15 +468,7 @@ class Stage3 : public TorchRuntime {
   }
 
   bool UsedSoon(size_t param) const {
-    uint64_t traversed = 0;
-    for (auto step = static_cast<size_t>(position_); step < trace_.size(); ++step) {
-      if (traversed >= zero_.max_reuse_distance) return false;
-      for (const int other : Params(trace_[step])) {
-        if (static_cast<size_t>(other) == param) return true;
-        traversed += model_.params[static_cast<size_t>(other)].elements;
-      }
-    }
-    return false;
+    return uses_.Soon(param, position_, zero_.max_reuse_distance);
   }
 
   // __reduce_and_partition_ipg_grads, reduce_scatter_coalesced, partition_grads
@@ -573,10 +589,13 @@ class Stage3 : public TorchRuntime {
   std::vector<Tensor> unbucketed_;
   uint64_t bucket_elements_ = 0;
 
+  LeafModules leaves_{model_};
+  std::vector<std::pair<int, Tensor>> leaf_grads_;
   Trace mode_ = Trace::kRecord;
   int recomputed_ = kNoParams;  // the module that BeforeRecompute has named
   std::vector<int> trace_;      // modules in the order of a micro-step
   std::vector<std::pair<size_t, int>> trace_params_;
+  TraceUses uses_{model_.params.size()};
   std::deque<std::pair<size_t, int>> queue_;
   std::vector<int> fetched_for_;
   int position_ = 0;

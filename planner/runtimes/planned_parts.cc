@@ -1,6 +1,7 @@
 #include "planner/runtimes/planned_parts.h"
 
 #include "core/model/model_family.h"
+#include "planner/runtimes/torch_adapters.h"
 
 namespace zeroplan {
 namespace {
@@ -9,8 +10,7 @@ namespace {
 
 constexpr CodePart kGemmaRmsNorm = {
     "a4e b4e -b c4e e4e o2e -e -i",
-    "f4e -g h4e k4e -h -f -c W m4e n4e -m -k p4e q4e r4e s4e -r -q -p -a t4e -n -s d2e "
-    "-t",
+    "f4e -g h4e k4e -h -f -c W m4e n4e -m -k p4e q4e r4e s4e -r -q -p -a t4e -n -s d2e -t",
     "40e",
     "104e",
     10,
@@ -23,22 +23,21 @@ constexpr CodePart kGemmaRmsNormFp32 = {
     7,
     14};
 constexpr CodePart kBoundedEager = {
-    "a2e b2e c2e e2s f2s -e h2s -f k2s -h m2s n2s -m p4s q4s -p r2s -n s2e o2e -s -i -j "
-    "-l",
-    "t2e -g u2e v2s -t -b -r w4s -v x4s -w -q y2s -x z2s -y A2s -z -k B2s -A C2s -B E2e "
-    "d2e -C -a -c M2k -u D2k -E",
-    "36e 4k 48s",
-    "28e 4k 50s",
-    19,
-    15};
+    "a2e b2e c2e e2s f2s -e h2s -f k2s -h m2s n2s -m p4s q4s -p r2s -n s2e o2e -s -i -j -l",
+    "t2e -g u2e v2s -t -b -r w4s -v x4s -w -q y2s -x z2s -y A2s -z -k B2s -A C2s -B E2e d2e -C -a "
+    "-c M2k -u D2k -E",
+    "20e 4k 44s",
+    "24e 4k 50s",
+    14,
+    14};
 constexpr CodePart kBoundedEagerFp32 = {
     "a2e b2e c2e e2s f2s -e h2s -f k2s -h m2s n4s -m p4s q2s -n r2e o2e -r -i -j -l",
-    "s2e -g t2e u2s -s -b -q v4s -u w4s -v -p x2s -w y2s -x z2s -y -k A2s -z B2s -A C2e "
-    "d2e -B -a -c M2k -t D2k -C",
-    "36e 4k 44s",
-    "28e 4k 50s",
-    18,
-    15};
+    "s2e -g t2e u2s -s -b -q v4s -u w4s -v -p x2s -w y2s -x z2s -y -k A2s -z B2s -A C2e d2e -B -a "
+    "-c M2k -t D2k -C",
+    "20e 4k 40s",
+    "24e 4k 50s",
+    13,
+    14};
 constexpr CodePart kBoundedLoss = {"a2e -i b2e -a c2e e4e f4e -e -c",
                                    "-g h4e k4e -h -f m2e -k n2e -m p2e -n -b d2e -p",
                                    "30e",
@@ -48,67 +47,129 @@ constexpr CodePart kBoundedLoss = {"a2e -i b2e -a c2e e4e f4e -e -c",
 constexpr CodePart kGatedOfOne = {
     "a1e o1e =i", "b1e c1e -g -a e1e -b -i d2e -e -c", "5e", "13e", 2, 4};
 constexpr CodePart kRotaryOfOne = {
-    "a2q b1q c2q -b e2q -c f2q -a -e o2q -f h2k k1k m2k -k n2k -m p2k -h -n q2k -p =i "
-    "O:q",
-    "r2k s1k t2k -s u2k -r v2k -t -u w2k x2k -v -w y2q z1q A2q -z B2q -y C2q -A -B E2q "
-    "F2q -C -E I2k -G J2k -I -x K2q -g L2q -K -F N2e -H P2k -J Q2e -P R2e -N -Q S2q -L "
-    "T2e -S d2e -R -T",
+    "a2q b1q c2q -b e2q -c f2q -a -e o2q -f h2k k1k m2k -k n2k -m p2k -h -n q2k -p =i O:q",
+    "r2k s1k t2k -s u2k -r v2k -t -u w2k x2k -v -w y2q z1q A2q -z B2q -y C2q -A -B E2q F2q -C -E "
+    "I2k -G J2k -I -x K2q -g L2q -K -F N2e -H P2k -J Q2e -P R2e -N -Q S2q -L T2e -S d2e -R -T",
     "24k 24q",
-    "18e 48k 46q",
+    "18e 44k 42q",
     12,
-    27};
+    25};
 constexpr CodePart kRotaryOfOneFp32 = {
-    "a1k b1k c4q e1q f2q -e h4q -f k4q -c -h m4q -k n4k p1k q2k -p r4k -q s4k -n -r t4k "
-    "-s o2q u2k -m -t =i O:u",
-    "v4k -G w4q -g x4k y2k -x z1k A2k -z B2k -y C2k -A -B E4k F2k -E -v I2k -C -F J4q "
-    "K2q -J L1q N2q -L P2q -K Q2q -N -P R4q S2q -R -w T2q -Q -S U2k V2k -U -I X2q Y2q "
-    "-X -T Z2e -H e2k -V f2e -e c2e -Z -f h2q -Y k2e -h d2e -c -k",
+    "a4q b1q c2q -b e4q -c f4q -a -e h4q -f k4k m1k n2k -m p4k -n q4k -k -p r4k -q o2q s2k -h -r "
+    "=i O:s",
+    "t4k -G u4q -g v4k w2k -v x1k y2k -x z2k -w A2k -y -z B4k C2k -B -t E2k -A -C F4q I2q -F J1q "
+    "K2q -J L2q -I N2q -K -L P4q Q2q -P -u R2q -N -Q S2k T2k -S -E U2q V2q -U -R X2e -H Y2k -T Z2e "
+    "-Y b2e -X -Z c2q -V a2e -c d2e -b -a",
     "44k 44q",
-    "18e 74k 72q",
+    "18e 70k 68q",
     16,
-    35};
+    33};
 constexpr CodePart kExperts = {
-    "a2x b4x c4x -b e4c f8c h4c k8c m8c n8c p2h q4c r4c s4f t2f u2f v2h w4h x8c y8c -y "
-    "z4h -w A4e o2e -k -r -z -A -a -e =i",
-    "B4e -g C4h -B E4h F4h -E -C -x I4h J4h K2h -J L4c -I -F -q -v N2f -K -u W P2f Q2f "
-    "-N -t R2f -Q -s S4f -R -P T2h -S -p W U4c V4c -U -L -m X2e Y2e -X -T -n Z4c b4c "
-    "y4c w4c -y -b -Z k4c -w -V -h r4c -k z4x A4x -z -r -f a4x -A -c e2x -a g2e -e -i W "
-    "d2e -Y -g",
+    "a2x b4x c4x -b e4c f8c h4c k8c m8c n8c p2h q4c r4c s4f t2f u2f v2h w4h x8c y8c -y z4h -w A4e "
+    "o2e -k -r -z -A -a -e =i",
+    "B4e -g C4h -B E4h F4h -E -C -x I4h J4h K2h -J L4c -I -F -q -v N2f -K -u W P2f Q2f -N -t R2f "
+    "-Q -s S4f -R -P T2h -S -p W U4c V4c -U -L -m X2e Y2e -X -T -n Z4c b4c y4c w4c -y -b -Z k4c -w "
+    "-V -h r4c -k z4x A4x -z -r -f a4x -A -c e2x -a g2e -e -i W d2e -Y -g",
     "12e 10f 20h 18x",
-    "22e 22f 64h 30x",
+    "22e 22f 56h 30x",
     21,
-    29};
+    28};
 constexpr CodePart kExpertsFp32 = {
-    "a2e b2x c4x e4x -c f4c h8c k4c m8c n8c p8c q4h r4c s4c t8f u4f v4f w4h x4h y8c z8c "
-    "-z A4h -x o4e -m -s -A -b -f -i",
-    "B4h -g C4h E4h -C -B -y F4h I4h J4c -F -E -r -w K4f -I -v W L4f N4f -K -u P4f -N "
-    "-t Q8f -P -L R4h -Q -q W S4c T4c -S -J -n U4e V4e -U -R -p X4c Y4c Z4c c4c -Z -Y "
-    "-X z4c -c -T -k x4c -z m4x s4x -m -x -h A4x -s -e b2x -A f2e -b -a i4e -f W d4e -V "
-    "-i",
+    "a2e b2x c4x e4x -c f4c h8c k4c m8c n8c p8c q4h r4c s4c t8f u4f v4f w4h x4h y8c z8c -z A4h -x "
+    "o4e -m -s -A -b -f -i",
+    "B4h -g C4h E4h -C -B -y F4h I4h J4c -F -E -r -w K4f -I -v W L4f N4f -K -u P4f -N -t Q8f -P -L "
+    "R4h -Q -q W S4c T4c -S -J -n U4e V4e -U -R -p X4c Y4c Z4c c4c -Z -Y -X z4c -c -T -k x4c -z "
+    "m4x s4x -m -x -h A4x -s -e b2x -A f2e -b -a i4e -f W d4e -V -i",
     "14e 20f 24h 18x",
-    "34e 44f 64h 30x",
+    "34e 44f 56h 30x",
     22,
-    29};
+    28};
 constexpr CodePart kPlainExperts = {
-    "a2x b4x c4x -b e4c f8c h2c -e k8c m8c n8c p2h q2c r4c s4f t2f u2f v2h w2h x8c y8c "
-    "-y z2h -w o2e -k -r -z -a -h =i",
-    "A2h -g B2h C2h -B -A -x E2h F2h I2c -E -C -q -v J2f -F -u W K2f L2f -J -t N2f -L "
-    "-s P4f -N -K Q2h -P -p W R2c S2c -R -I -m T2e U2e -T -Q -n V4c -S X4x Y4x -X -V -f "
-    "Z4x -Y -c b2x -Z e2e -b -i W d2e -U -e",
+    "a2x b4x c4x -b e4c f8c h2c -e k8c m8c n8c p2h q2c r4c s4f t2f u2f v2h w2h x8c y8c -y z2h -w "
+    "o2e -k -r -z -a -h =i",
+    "A2h -g B2h C2h -B -A -x E2h F2h I2c -E -C -q -v J2f -F -u W K2f L2f -J -t N2f -L -s P4f -N -K "
+    "Q2h -P -p W R2c S2c -R -I -m T2e U2e -T -Q -n V4c -S X4x Y4x -X -V -f Z4x -Y -c b2x -Z e2e -b "
+    "-i W d2e -U -e",
     "4e 10f 12h 18x",
-    "14e 22f 32h 30x",
+    "14e 22f 28h 30x",
     18,
-    21};
+    20};
 constexpr CodePart kPlainExpertsFp32 = {
-    "a2e b2x c4x e4x -c f4c h8c k2c -f m8c n8c p8c q4h r2c s4c t8f u4f v4f w4h x4h y8c "
-    "z8c -z A4h -x o4e -m -s -A -b -k -i",
-    "B4h -g C4h E4h -C -B -y F4h I4h J4c -F K2c -J -E -r -w L4f -I -v W N4f P4f -L -u "
-    "Q4f -P -t R8f -Q -N S4h -R -q W T2c U2c -T -K -n V4e X4e -V -S -p Y4c -U Z4x c4x "
-    "-Z -Y -h f4x -c -e z2x -f x2e -z -a m4e -x W d4e -X -m",
+    "a2e b2x c4x e4x -c f4c h8c k2c -f m8c n8c p8c q4h r2c s4c t8f u4f v4f w4h x4h y8c z8c -z A4h "
+    "-x o4e -m -s -A -b -k -i",
+    "B4h -g C4h E4h -C -B -y F4h I4h J4c -F K2c -J -E -r -w L4f -I -v W N4f P4f -L -u Q4f -P -t "
+    "R8f -Q -N S4h -R -q W T2c U2c -T -K -n V4e X4e -V -S -p Y4c -U Z4x c4x -Z -Y -h f4x -c -e z2x "
+    "-f x2e -z -a m4e -x W d4e -X -m",
     "14e 20f 24h 18x",
-    "34e 44f 64h 30x",
+    "34e 44f 56h 30x",
     20,
-    24};
+    23};
+
+// ---- transformers 4.57: models/qwen3_moe, mixtral; experts are linear modules, in a loop ----
+
+// Masks of the experts' tokens, which are one of 8 bytes for each token, choice and expert, live
+// within the forward pass.
+constexpr CodePart kRouter = {"a2x b4x c4x -b e4c f8c h2c -e o2e -a =i",
+                              "x4x y4x -x z4x -y -c S2x -z K2e -S T2e -K -D W d:T",
+                              "2e 24x",
+                              "6e 30x",
+                              12,
+                              6};
+// CUDA's kernels read and write rows alone of what is indexed; a gradient that is scattered is
+// written whole, and added to those of the other experts.
+constexpr CodePart kOneExpert = {
+    "a16c b2h c2f e2f f2f h2f k2h m2c n2h",
+    "p2h -n q2h r2h s2c -q -p -m -k -s t2f -r -h W u2f v2f -t -f -e w2h -u W x2f -v -c y2h -x -b "
+    "W z2h -w -y A2e B2e -A -z -a C2e -B -D D:C",
+    "14h 10f",
+    "12e 26h 18f",
+    9,
+    14};
+
+// ---- the same, frozen below adapters ----
+
+constexpr CodePart kFrozenRouter = {"a2x b4x c4x -b e4c f8c h2c -e o2e -a",
+                                    "x4x y4x -x z4x -y -c S2x -z K2e -S T2e -K -D d:T",
+                                    "2e 24x",
+                                    "6e 30x",
+                                    12,
+                                    6};
+constexpr CodePart kFrozenOneExpert = {
+    "a16c b2h c2f e2f -b f2f h2f k2h -h m2c n2h",
+    "p2h -n q2h r2h s2c -q -p -m -k -s t2f -r W u2f v2f -t -f -e w2h -u W x2f -v -c y2h -x W z2h "
+    "-w -y A2e B2e -A -z -a C2e -B -D D:C",
+    "14h 10f",
+    "12e 26h 18f",
+    9,
+    14};
+
+constexpr CodePart kFrozenGemmaRmsNorm = {
+    "a4e b4e -b c4e e4e -c o2e -e -i",
+    "f4e -g h4e -f k4e m4e -k -h n4e p4e q4e r4e -q -p -n -a s4e -m -r d2e -s",
+    "40e",
+    "88e",
+    10,
+    14};
+constexpr CodePart kFrozenExperts = {
+    "a2x b4x c4x -b e4c f8c h4c k8c m8c n8c p2h q4c r4c s4f t2f u2f v2h -u w4h x8c y8c -y z4h -w "
+    "A4e o2e -k -p -r -z -A -a -e -i",
+    "B4e -g C4h -B E4h F4h -E -C -x I4h J4h K2h -J L4c -I -F -q -v N2f -K P2f Q2f -N -t R2f -Q -s "
+    "S4f -R -P T2h -S U4c V4c -U -L -m X2e Y2e -X -T -n Z4c b4c u4c y4c -u -b -Z w4c -y -V -h k4c "
+    "-w p4x r4x -p -k -f z4x -r -c A2x -z a2e -A d2e -Y -a",
+    "12e 10f 20h 18x",
+    "22e 22f 56h 30x",
+    21,
+    28};
+constexpr CodePart kFrozenPlainExperts = {
+    "a2x b4x c4x -b e4c f8c h2c -e k8c m8c n8c p2h q2c r4c s4f t2f u2f v2h -u w2h x8c y8c -y z2h "
+    "-w o2e -k -p -r -z -a -h -i",
+    "A2h -g B2h C2h -B -A -x E2h F2h I2c -E -C -q -v J2f -F K2f L2f -J -t N2f -L -s P4f -N -K Q2h "
+    "-P R2c S2c -R -I -m T2e U2e -T -Q -n V4c -S X4x Y4x -X -V -f Z4x -Y -c b2x -Z e2e -b d2e -U "
+    "-e",
+    "4e 10f 12h 18x",
+    "14e 22f 28h 30x",
+    18,
+    20};
 
 // Keys and values for every query head, the mask in 16 bit (aten/src/ATen/native/transformers/
 // attention.cpp, sdpa_attention_forward of transformers), CUTLASS's kernels; not counted.
@@ -120,34 +181,47 @@ constexpr CodePart kMasked = {"a2e b2e f2m o2e c4n =i -j -l",
                               5};
 
 constexpr PlannedParts kParts = {kGemmaRmsNorm, kRotaryOfOne, kGatedOfOne, kBoundedEager,
-                                 kMasked,       kBoundedLoss, kExperts,    kPlainExperts};
-constexpr PlannedParts kPartsFp32 = {kGemmaRmsNorm,     kRotaryOfOneFp32, kGatedOfOne,
-                                     kBoundedEagerFp32, kMasked,          kBoundedLoss,
-                                     kExpertsFp32,      kPlainExpertsFp32};
+                                 kMasked,       kBoundedLoss, kExperts,    kPlainExperts,
+                                 kRouter,       kOneExpert};
+constexpr PlannedParts kPartsFp32 = {
+    kGemmaRmsNorm, kRotaryOfOneFp32, kGatedOfOne,       kBoundedEagerFp32, kMasked,
+    kBoundedLoss,  kExpertsFp32,     kPlainExpertsFp32, kRouter,           kOneExpert};
+constexpr PlannedParts kPartsFrozen = {
+    kFrozenGemmaRmsNorm, kRotaryOfOne,   kGatedOfOne,         kBoundedEager, kMasked,
+    kBoundedLoss,        kFrozenExperts, kFrozenPlainExperts, kFrozenRouter, kFrozenOneExpert};
 
-StyleCode Gemma(CodeStyle style, bool fp32_params) {
+StyleCode Gemma(CodeStyle style, bool fp32_params, bool frozen = false) {
   StyleCode code = StyleCodeOf(style, fp32_params);
   if (style != CodeStyle::kHf) return code;  // Liger's kernels know Gemma's norms and gates
-  code.rms_norm = fp32_params ? kGemmaRmsNormFp32 : kGemmaRmsNorm;
-  code.head_norm = kGemmaRmsNorm;
+  code.head_norm = frozen ? kFrozenGemmaRmsNorm : kGemmaRmsNorm;
+  code.rms_norm = fp32_params ? kGemmaRmsNormFp32 : code.head_norm;
   return code;
 }
 
 }  // namespace
 
-const PlannedParts& PlannedPartsOf(bool fp32_params) { return fp32_params ? kPartsFp32 : kParts; }
+const PlannedParts& PlannedPartsOf(bool fp32_params, bool frozen) {
+  return frozen ? kPartsFrozen : fp32_params ? kPartsFp32 : kParts;
+}
 
-const StyleCode& PlannedStyle(CodeStyle style, bool fp32_params, const PlannedCode& code) {
-  if (!code.gemma_norms) return StyleCodeOf(style, fp32_params);
+const StyleCode& PlannedStyle(CodeStyle style, bool fp32_params, const PlannedCode& code,
+                              bool frozen) {
+  if (!code.gemma_norms) {
+    return frozen ? FrozenStyle(style, {}, /*autocast=*/false) : StyleCodeOf(style, fp32_params);
+  }
+  static const StyleCode adapted[] = {Gemma(CodeStyle::kHf, false, true),
+                                      Gemma(CodeStyle::kLiger, false, true)};
+  if (frozen) return adapted[style == CodeStyle::kLiger ? 1 : 0];
   static const StyleCode hf[] = {Gemma(CodeStyle::kHf, false), Gemma(CodeStyle::kHf, true)};
   static const StyleCode liger[] = {Gemma(CodeStyle::kLiger, false),
                                     Gemma(CodeStyle::kLiger, true)};
   return (style == CodeStyle::kLiger ? liger : hf)[fp32_params ? 1 : 0];
 }
 
-void AddExpertElements(const ModelSpec& spec, int64_t tokens, TorchElements* elements) {
+void AddExpertElements(const ModelSpec& spec, int64_t tokens, TorchElements* elements,
+                       int64_t share) {
   const PlannedCode& code = *spec.family->planned();
-  elements->c = tokens * code.experts_per_token;
+  elements->c = (tokens * code.experts_per_token + share - 1) / share;
   elements->h = elements->c * spec.hidden;
   elements->f = elements->c * spec.ffn;
   elements->x = tokens * code.experts;

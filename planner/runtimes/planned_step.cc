@@ -26,13 +26,14 @@ const CodePart& TorchStep::AttentionPart(int layer) const {
   const PlannedCode* planned = model_.code.planned;
   if (planned == nullptr) return parts_.attention;
   return TakesMask(run_, parts_.kernels) && IsMasked(*planned, layer, run_.seq_len)
-             ? PlannedPartsOf(run_.fp32_params).masked
+             ? Planned().masked
              : parts_.attention;
 }
 
 Tensor TorchStep::PlannedBlock(int layer, Saved* saved, bool keep) {
+  keeps_ = keep;
   if (run_.recompute) timer_->EnterCheckpoint();
-  const CodePart& post_norm = PlannedPartsOf(run_.fp32_params).post_norm;
+  const CodePart& post_norm = Planned().post_norm;
   const std::string_view add_forward = parts_.layer.add.forward;
   const bool keeps_norm_input = parts_.norm.Keeps('i');
   const int64_t rows = tokens_ * hidden_;
@@ -43,10 +44,8 @@ Tensor TorchStep::PlannedBlock(int layer, Saved* saved, bool keep) {
     saved->attended = Rows(q_columns_);
   }
   Tensor projected = Linear(Module(layer, model_.out_module()), TorchOp::kOutProj, hidden_, saved);
-  if (!keep) {
-    saved->attention['o'].Reset();
-    saved->attended.Reset();
-  }
+  if (!keep) saved->attention['o'].Reset();
+  if (!keep || !KeepsInput(Module(layer, model_.out_module()))) saved->attended.Reset();
   timer_->Forward(TorchOp::kAdd1);
   if (model_.post_norms()) {
     saved->post1['i'] = std::move(projected);
@@ -85,7 +84,7 @@ Tensor TorchStep::PlannedMlp(int layer, Saved* saved, bool keep) {
   if (DropsInput(keep, {ffn_}, up)) saved->normed2.Reset();
   timer_->Forward(TorchOp::kActivation);
   if (model_.one_gate_up()) {
-    Play(PlannedPartsOf(run_.fp32_params).gated.forward, 2 * tokens_ * ffn_, &activation);
+    Play(Planned().gated.forward, 2 * tokens_ * ffn_, &activation);
   } else {
     Play(parts_.activation.forward, tokens_ * ffn_, &activation);
   }
@@ -94,38 +93,50 @@ Tensor TorchStep::PlannedMlp(int layer, Saved* saved, bool keep) {
     activation.Reset();
     activation['o'] = std::move(activated);
   }
-  Tensor made = Linear(Module(layer, model_.down_module()), TorchOp::kDown, hidden_, saved);
-  if (!keep) activation['o'].Reset();
+  const int down = Module(layer, model_.down_module());
+  Tensor made = Linear(down, TorchOp::kDown, hidden_, saved);
+  if (!keep || !KeepsInput(down)) activation['o'].Reset();
   return made;
 }
 
-// Router and experts; beside them a gated MLP that every token takes, scaled by a sigmoid.
+const PlannedParts& TorchStep::Planned() const {
+  return PlannedPartsOf(run_.fp32_params, model_.has_adapters());
+}
+
+// Router and experts, and in addition a gated MLP that every token takes, scaled by a sigmoid.
 Tensor TorchStep::Experts(int layer, Saved* saved, bool keep) {
   const PlannedCode& code = *model_.code.planned;
   const int router = Module(layer, model_.up_module()), experts = router + 1;
   if (code.shared_ffn > 0) {
+    const int first = Module(layer, model_.shared_module());
     TorchSlots& shared = saved->shared;
-    shared['i'] = Linear(experts + 1, TorchOp::kGate, code.shared_ffn, saved, true);
-    shared['j'] = Linear(experts + 2, TorchOp::kGate, code.shared_ffn, saved, true);
+    shared['i'] = Linear(first, TorchOp::kGate, code.shared_ffn, saved, true);
+    shared['j'] = Linear(first + 1, TorchOp::kGate, code.shared_ffn, saved, true);
     Play(parts_.layer.gated.forward, tokens_ * code.shared_ffn, &shared);
     timer_->Forward(TorchOp::kActivation);
-    saved->shared_out = Linear(experts + 3, TorchOp::kDown, hidden_, saved);
+    saved->shared_out = Linear(first + 2, TorchOp::kDown, hidden_, saved);
+    if (!KeepsInput(first + 2)) shared['o'].Reset();
     if (code.shared_gate) {
-      Tensor logit = Linear(experts + 4, TorchOp::kRouter, 1, saved, true);
+      Tensor logit = Linear(first + 3, TorchOp::kRouter, 1, saved, true);
       saved->shared_scale = Rows(1);
     }
   }
-  hooks_->BeforeForward(router);
-  timer_->Forward(TorchOp::kRouter);
-  hooks_->AfterForward(router);
-  hooks_->BeforeForward(experts);
-  timer_->Forward(TorchOp::kExperts);
-  TorchSlots& slots = saved->activation;
-  slots['i'] = std::move(saved->normed2);
-  Play(PlannedPartsOf(run_.fp32_params).ExpertsOf(code).forward, tokens_ * hidden_, &slots);
-  hooks_->AfterForward(experts);
-  Tensor made = std::move(slots['o']);
-  if (!keep) slots.Reset();
+  Tensor made;
+  if (model_.separate_experts()) {
+    made = SeparateExperts(layer, saved, keep);
+  } else {
+    hooks_->BeforeForward(router);
+    timer_->Forward(TorchOp::kRouter);
+    hooks_->AfterForward(router);
+    hooks_->BeforeForward(experts);
+    timer_->Forward(TorchOp::kExperts);
+    TorchSlots& slots = saved->activation;
+    slots['i'] = std::move(saved->normed2);
+    Play(Planned().ExpertsOf(code).forward, tokens_ * hidden_, &slots);
+    hooks_->AfterForward(experts);
+    made = std::move(slots['o']);
+  }
+  if (!keep) saved->activation.Reset();
   if (code.shared_ffn > 0) {
     Tensor scaled;
     if (code.shared_gate) scaled = Rows(hidden_);
@@ -140,8 +151,49 @@ Tensor TorchStep::Experts(int layer, Saved* saved, bool keep) {
   return made;
 }
 
+TorchElements TorchStep::OneExpert() const {
+  TorchElements elements = Elements(tokens_ * hidden_);
+  AddExpertElements(model_.spec, tokens_, &elements, model_.code.planned->experts);
+  return elements;
+}
+
+// transformers 4: a loop over the experts. The tokens of each expert are read back from the GPU.
+// Its MLP and its activation are modules too, without parameters.
+Tensor TorchStep::SeparateExperts(int layer, Saved* saved, bool keep) {
+  const PlannedCode& code = *model_.code.planned;
+  const PlannedParts& parts = Planned();
+  const int router = Module(layer, model_.up_module());
+  TorchSlots& block = saved->activation;
+  block['i'] = std::move(saved->normed2);
+  hooks_->BeforeForward(router);
+  timer_->Forward(TorchOp::kRouter);
+  Play(parts.router.forward, tokens_ * hidden_, &block);
+  hooks_->AfterForward(router);
+  const Tensor mask = New(8 * tokens_ * code.experts_per_token * code.experts);  // one_hot
+  const TorchElements one = OneExpert();
+  saved->experts.resize(keep ? static_cast<size_t>(code.experts) : 0);
+  int module = router;
+  for (int64_t expert = 0; expert < code.experts; ++expert) {
+    timer_->HostWaits(TorchClock::kComputeStream);
+    timer_->Host(2 * timer_->constants().read_back);
+    hooks_->BeforeLayer();
+    for (int part = 0; part < 3; ++part) {
+      if (part == 1) hooks_->BeforeLayer();
+      hooks_->BeforeForward(++module);
+      if (part == 0) timer_->Forward(TorchOp::kOneExpert);
+      hooks_->AfterForward(module);
+    }
+    TorchSlots passing;
+    Play(parts.one_expert.forward, one,
+         keep ? &saved->experts[static_cast<size_t>(expert)] : &passing, -1,
+         TorchClass::kActivations);
+  }
+  if (!KeepsInput(router)) block['i'].Reset();
+  return std::move(block['o']);
+}
+
 void TorchStep::PlannedBlockBackward(int layer, Saved saved) {
-  const CodePart& post_norm = PlannedPartsOf(run_.fp32_params).post_norm;
+  const CodePart& post_norm = Planned().post_norm;
   const std::string_view add_backward = parts_.layer.add.backward;
   const int64_t rows = tokens_ * hidden_;
   TorchSlots add;
@@ -188,7 +240,7 @@ Tensor TorchStep::PlannedMlpBackward(int layer, Saved* saved) {
   timer_->Backward(TorchOp::kActivation);
   Tensor d_norm;
   if (model_.one_gate_up()) {
-    Play(PlannedPartsOf(run_.fp32_params).gated.backward, 2 * tokens_ * ffn_, &activation);
+    Play(Planned().gated.backward, 2 * tokens_ * ffn_, &activation);
     d_norm = LinearBackward(up, TorchOp::kUp, hidden_, saved);
   } else {
     Play(parts_.activation.backward, tokens_ * ffn_, &activation);
@@ -204,6 +256,7 @@ Tensor TorchStep::PlannedMlpBackward(int layer, Saved* saved) {
 Tensor TorchStep::ExpertsBackward(int layer, Saved* saved) {
   const PlannedCode& code = *model_.code.planned;
   const int router = Module(layer, model_.up_module()), experts = router + 1;
+  const int first = Module(layer, model_.shared_module());
   Tensor d_shared;
   if (code.shared_ffn > 0) {
     TorchSlots& shared = saved->shared;
@@ -211,16 +264,17 @@ Tensor TorchStep::ExpertsBackward(int layer, Saved* saved) {
     saved->shared_out.Reset();
     saved->shared_scale.Reset();
     timer_->Backward(TorchOp::kActivation);
-    if (code.shared_gate) d_shared = LinearBackward(experts + 4, TorchOp::kRouter, hidden_, saved);
-    shared['g'] = LinearBackward(experts + 3, TorchOp::kDown, code.shared_ffn, nullptr, saved);
+    if (code.shared_gate) d_shared = LinearBackward(first + 3, TorchOp::kRouter, hidden_, saved);
+    shared['g'] = LinearBackward(first + 2, TorchOp::kDown, code.shared_ffn, nullptr, saved);
     d_out.Reset();
     shared['o'].Reset();
     Play(parts_.layer.gated.backward, tokens_ * code.shared_ffn, &shared);
-    for (const int module : {experts + 2, experts + 1}) {
+    for (const int module : {first + 1, first}) {
       Tensor more = LinearBackward(module, TorchOp::kGate, hidden_, saved);
     }
     shared.Reset();
   }
+  if (model_.separate_experts()) return SeparateExpertsBackward(layer, saved);
   hooks_->BeforeBackward(experts);
   timer_->Backward(TorchOp::kExperts);
   // Gradients of the second matrix, the first, then of the router's.
@@ -232,19 +286,22 @@ Tensor TorchStep::ExpertsBackward(int layer, Saved* saved) {
     return model_.params[static_cast<size_t>(param)].name.ends_with("_bias");
   };
   const auto biases = std::stable_partition(params.begin(), params.end(), std::not_fn(is_bias));
-  const std::vector<int> beside(biases, params.end());
+  const std::vector<int> of_biases(biases, params.end());
   params.erase(biases, params.end());
   std::stable_partition(params.begin(), params.end(), is_second);
   const std::vector<int>& of_router = model_.modules[static_cast<size_t>(router)].params;
   params.push_back(of_router.front());
-  std::string_view words = PlannedPartsOf(run_.fp32_params).ExpertsOf(code).backward;
+  std::string_view words = Planned().ExpertsOf(code).backward;
   TorchSlots& slots = saved->activation;
   for (const int param : params) {
+    // Frozen ones have no gradient, and no place for it.
     const size_t at = words.find(" W ");
-    Play(words.substr(0, at), tokens_ * hidden_, &slots);
-    words.remove_prefix(at + 3);
+    if (at != std::string_view::npos) {
+      Play(words.substr(0, at), tokens_ * hidden_, &slots);
+      words.remove_prefix(at + 3);
+    }
     if (param == params.back()) {
-      for (const int bias : beside) ParamGradient(bias);
+      for (const int bias : of_biases) ParamGradient(bias);
       hooks_->AfterBackward(experts);
       hooks_->BeforeBackward(router);
       timer_->Backward(TorchOp::kRouter);
@@ -256,6 +313,41 @@ Tensor TorchStep::ExpertsBackward(int layer, Saved* saved) {
   hooks_->AfterBackward(router);
   Tensor d_norm = std::move(slots['d']);
   slots.Reset();
+  return d_norm;
+}
+
+Tensor TorchStep::SeparateExpertsBackward(int layer, Saved* saved) {
+  const PlannedParts& parts = Planned();
+  const int router = Module(layer, model_.up_module());
+  const TorchElements one = OneExpert();
+  TorchSlots& block = saved->activation;
+  for (size_t expert = saved->experts.size(); expert-- > 0;) {
+    TorchSlots& slots = saved->experts[expert];
+    slots['D'] = std::move(block['D']);  // the sum over the experts so far, for the block's input
+    std::string_view words = parts.one_expert.backward;
+    hooks_->BeforeLayerBackward();
+    for (int part = 2; part >= 0; --part) {
+      if (part == 0) hooks_->BeforeLayerBackward();
+      const int module = router + 1 + 3 * static_cast<int>(expert) + part;
+      hooks_->BeforeBackward(module);
+      if (part == 2) timer_->Backward(TorchOp::kOneExpert);
+      const size_t at = words.find(" W ");
+      Play(words.substr(0, at), one, &slots, -1, TorchClass::kActivations);
+      words.remove_prefix(at + 3);
+      ParamGradients(module);
+      hooks_->AfterBackward(module);
+    }
+    Play(words, one, &slots, -1, TorchClass::kActivations);
+    block['D'] = std::move(slots['D']);
+    slots.Reset();
+  }
+  saved->experts.clear();
+  hooks_->BeforeBackward(router);
+  timer_->Backward(TorchOp::kRouter);
+  Play(parts.router.backward, tokens_ * hidden_, &block, router);
+  hooks_->AfterBackward(router);
+  Tensor d_norm = std::move(block['d']);
+  block.Reset();
   return d_norm;
 }
 
@@ -306,7 +398,7 @@ void TorchStep::VisionBackward() {
 void TorchKernels::AddPlannedLayer(const TorchModel& model, const TorchParts& parts) {
   const ModelSpec& spec = model.spec;
   const PlannedCode& code = *model.code.planned;
-  const PlannedParts& planned = PlannedPartsOf(run_.fp32_params);
+  const PlannedParts& planned = PlannedPartsOf(run_.fp32_params, frozen_);
   const int64_t hidden = spec.hidden, ffn = spec.ffn;
   const double rows = static_cast<double>(tokens_ * hidden), input = parts.layer.norm_bytes;
   // As of the products of queries and keys.
@@ -361,29 +453,46 @@ void TorchKernels::AddPlannedLayer(const TorchModel& model, const TorchParts& pa
 void TorchKernels::AddExperts(const TorchModel& model, const TorchParts& parts) {
   const ModelSpec& spec = model.spec;
   const PlannedCode& code = *model.code.planned;
-  const CodePart& part = PlannedPartsOf(run_.fp32_params).ExpertsOf(code);
+  const PlannedParts& planned = PlannedPartsOf(run_.fp32_params, frozen_);
   TorchElements elements = ElementsOf(run_.micro_batch, run_.seq_len, heads_, q_columns_,
                                       kv_columns_, tokens_ * spec.hidden);
   AddExpertElements(spec, tokens_, &elements);
   AddProduct(TorchOp::kRouter, spec.hidden, code.experts, false);
-  AddMemory(TorchOp::kExperts, MovedBytes(part.forward_moves, elements), part.forward_launches,
-            MovedBytes(part.backward_moves, elements), part.backward_launches, false);
+  const bool separate = model.separate_experts();
+  const TorchOp op = separate ? TorchOp::kOneExpert : TorchOp::kExperts;
+  const auto add_part = [&](TorchOp of, const CodePart& part) {
+    AddMemory(of, MovedBytes(part.forward_moves, elements), part.forward_launches,
+              MovedBytes(part.backward_moves, elements), part.backward_launches, false);
+  };
+  if (separate) {
+    add_part(TorchOp::kRouter, planned.router);
+    AddExpertElements(spec, tokens_, &elements, code.experts);
+  }
+  add_part(op, separate ? planned.one_expert : planned.ExpertsOf(code));
   // One grouped product over all experts: whole tiles of rows for each, and every weight is read.
+  // Experts that are modules have matmuls of their own.
   constexpr int64_t kTile = 128;
-  const int64_t each = (elements.c + code.experts - 1) / code.experts;
-  const int64_t rows = code.experts * ((each + kTile - 1) / kTile * kTile);
-  const auto grouped = [&](GemmKind kind, int64_t k, int64_t n) {
-    TorchWork work = Product(kind, rows, k, n);
-    const TorchWork weights = Memory(2 * static_cast<double>(code.experts * k * n), 1, false);
+  const int64_t each = separate ? elements.c : (elements.c + code.experts - 1) / code.experts;
+  const int64_t count = separate ? 1 : code.experts;
+  const int64_t rows = count * ((each + kTile - 1) / kTile * kTile);
+  const auto product = [&](GemmKind kind, int64_t k, int64_t n, int times) {
+    TorchWork work = Product(kind, rows, k, n, times);
+    const TorchWork weights = Memory(2 * static_cast<double>(count * times * k * n), times, false);
     return weights.seconds > work.seconds ? weights : work;
   };
-  TorchWork& forward = forward_[static_cast<size_t>(TorchOp::kExperts)];
-  TorchWork& backward = backward_[static_cast<size_t>(TorchOp::kExperts)];
-  for (const auto& [k, n] : {std::pair{spec.hidden, 2 * spec.ffn}, {spec.ffn, spec.hidden}}) {
-    forward += grouped(GemmKind::kForward, k, n);
-    backward += grouped(GemmKind::kData, k, n);
-    backward += grouped(GemmKind::kWeight, k, n);
+  TorchWork& forward = forward_[static_cast<size_t>(op)];
+  TorchWork& backward = backward_[static_cast<size_t>(op)];
+  const auto add = [&](int64_t k, int64_t n, int times) {
+    forward += product(GemmKind::kForward, k, n, times);
+    backward += product(GemmKind::kData, k, n, times);
+    if (!frozen_) backward += product(GemmKind::kWeight, k, n, times);
+  };
+  if (separate) {
+    add(spec.hidden, spec.ffn, 2);
+  } else {
+    add(spec.hidden, 2 * spec.ffn, 1);
   }
+  add(spec.ffn, spec.hidden, 1);
   if (code.shared_ffn == 0) return;
   const double hidden_rows = static_cast<double>(tokens_ * spec.hidden);
   AddProduct(TorchOp::kGate, spec.hidden, code.shared_ffn, false);

@@ -77,6 +77,10 @@ std::string RecipeText(const TorchRecipe& recipe) {
   }
   if (recipe.offload_activations) text += ", activations on the CPU";
   if (recipe.tiled_mlp) text += ", tiled MLP";
+  if (recipe.experts != ExpertModules::kFused) {
+    text += recipe.experts == ExpertModules::kLeaf ? ", experts as modules of a leaf module"
+                                                   : ", experts as modules";
+  }
   if (recipe.float8) text += fmt::format(", {} float8", TorchFloat8Name(*recipe.float8));
   if (recipe.expandable_segments) text += ", expandable segments";
   return text;
@@ -98,6 +102,7 @@ std::vector<std::pair<std::string, std::string>> RecipeWords(const TorchRecipe& 
   if (recipe.quant_storage) add(true, setting::quant_storage, DtypeName(*recipe.quant_storage));
   add(recipe.offload_activations, setting::offload_activations, "true");
   add(recipe.tiled_mlp, setting::tiled_mlp, "true");
+  add(recipe.experts != plain.experts, setting::experts, ExpertModulesName(recipe.experts));
   if (recipe.float8) add(true, setting::float8, TorchFloat8Name(*recipe.float8));
   add(recipe.expandable_segments, setting::expandable_segments, "true");
   return words;

@@ -145,7 +145,7 @@ TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
   if (!StyleCodeOf(run.code, run.fp32_params).padded_vocab) {
     play.model.padded_vocab = play.model.vocab;
   }
-  const TorchModel model(play.model);
+  const TorchModel model(play.model, play.recipe.experts);
   run.module_graphs = !play.bare && run.compiled && HasModuleGraphs(setup.zero.stage);
   const int gpus = setup.batch.world_size;
   timer->SetGroups({Hybrid(setup) ? setup.zero.shard_group : gpus, gpus,
@@ -191,6 +191,8 @@ TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
     }
     played.between_steps = allocator.allocated();
   }
+  footprint.of_planned_model = model.code.planned != nullptr;
+  footprint.of_planned_adapters = footprint.of_planned_model && model.has_adapters();
   footprint.out_of_memory = memory.out_of_memory();
   footprint.file_bytes = memory.file_bytes();
   footprint.copied_bytes = static_cast<uint64_t>(timer->step().CopiedBytes(setup.batch.grad_accum));

@@ -124,6 +124,7 @@ class TorchBased : public Runtime {
   void RefuseTiles(const TorchPlay& play) const;
   // Refuses what FSDP2 and DDP do not train in: fp32, and fp16 unless the optimizer holds fp32.
   void RefuseDtype(const TorchPlay& play, Dtype held) const;
+  void RefuseExperts(const TorchPlay& play) const;
   // Refuses adapters that are modelled for no runtime, or not for this one.
   void RefuseAdapters(const TorchPlay& play) const;
   // Refuses every part of `play` that is not modelled.

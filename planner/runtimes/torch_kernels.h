@@ -63,14 +63,15 @@ enum class TorchOp : uint8_t {
   kFinalNorm,
   kHead,
   kLoss,
-  // Only in models that zeroplan does not train: a norm after attention or MLP, experts, a vision
-  // tower.
+  // Only in models that zeroplan does not train: a norm after attention or MLP, experts or one of
+  // them, a vision tower.
   kPostNorm,
   kRouter,
   kExperts,
+  kOneExpert,
   kVision
 };
-inline constexpr size_t kTorchOps = 21;
+inline constexpr size_t kTorchOps = 22;
 
 struct TorchWork {
   double seconds = 0;

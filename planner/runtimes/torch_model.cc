@@ -16,6 +16,16 @@ namespace {
 
 std::string ModuleName(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
 
+// Whether a module before the layers, of a tower that sees or of its projection, is a
+// torch.nn.Linear; the others are convolutions, tables, norms, and parameters of their own.
+bool IsTowerLinear(std::string_view module) {
+  constexpr std::string_view kLinears[] = {
+      "q_proj",    "k_proj",  "v_proj",    "out_proj", "fc1",   "fc2",      "attn.qkv", "attn.proj",
+      "gate_proj", "up_proj", "down_proj", "mlp.0",    "mlp.2", "linear_1", "linear_2"};
+  return std::any_of(std::begin(kLinears), std::end(kLinears),
+                     [module](std::string_view name) { return module.ends_with(name); });
+}
+
 // A launch of a layer's forward pass, as far as PyTorch's code has a part like it.
 struct Launch {
   char part;  // n norm, p product, r rotary, a attention, g GELU, s SwiGLU, ? another
@@ -67,7 +77,8 @@ bool InARow(const Program& program, const std::vector<Launch>& layer) {
 
 }  // namespace
 
-TorchModel::TorchModel(const ModelSpec& model) : spec(model) {
+TorchModel::TorchModel(const ModelSpec& model, ExpertModules of_experts)
+    : spec(model), experts(of_experts) {
   AddModules();
   ReadCode();
   AddAdapters();
@@ -133,16 +144,75 @@ void TorchModel::AddAdapters() {
       if (module.adapts < 0) param += static_cast<int>(first);
     }
   }
-  for (int i = first_layer_module; spec.lora_quantized && i < final_norm(); ++i) {
-    const TorchModule& module = modules[static_cast<size_t>(i)];
-    if (!module.product) continue;
-    TorchParam& weight = params[static_cast<size_t>(module.params.front()) - first];
-    weight.quantized = weight.elements;
-    weight.elements = (weight.elements + 3) / 4;
+  for (int i = 1; spec.lora_quantized && i < final_norm(); ++i) {
+    Quantize(modules[static_cast<size_t>(i)], first);
   }
   for (TorchParam& param : params) param.trained = false;
   params.insert(params.begin(), trained.begin(), trained.end());
   trained_params = first;
+}
+
+// bitsandbytes takes each torch.nn.Linear but the head: those of a tower too, but not a router or
+// experts that are one parameter.
+void TorchModel::Quantize(const TorchModule& module, size_t adapters) {
+  const bool in_layer = module.product;
+  const std::string_view name = module.name;
+  const bool linear =
+      in_layer ? !(name.ends_with("experts") || (!separate_experts() && name.ends_with(".gate")) ||
+                   name.ends_with("mlp.router"))
+               : IsTowerLinear(name);
+  for (const int param : module.params) {
+    TorchParam& weight = params[static_cast<size_t>(param) - adapters];
+    if (!linear || weight.vector) continue;
+    weight.quantized = weight.elements;
+    weight.elements = (weight.elements + 3) / 4;
+  }
+}
+
+// transformers 4 has a linear module for each matrix of each expert, in the order of a pass.
+void TorchModel::SeparateExperts() {
+  const int64_t count = code.planned->experts;
+  std::vector<TorchParam> split;
+  std::vector<TorchModule> all;
+  std::vector<int> place(params.size(), -1);
+  const auto keep = [&](int param) {
+    int& at = place[static_cast<size_t>(param)];
+    if (at < 0) {
+      at = static_cast<int>(split.size());
+      split.push_back(std::move(params[static_cast<size_t>(param)]));
+    }
+    return at;
+  };
+  const int block = up_module() + 1;
+  for (int i = 0; i < static_cast<int>(modules.size()); ++i) {
+    TorchModule& module = modules[static_cast<size_t>(i)];
+    const int offset = i - first_layer_module;
+    if (offset < 0 || i >= final_norm() || offset % layer_modules != block) {
+      for (int& param : module.params) param = keep(param);
+      all.push_back(std::move(module));
+      continue;
+    }
+    const TorchParam first = params[static_cast<size_t>(module.params.front())];
+    const TorchParam second = params[static_cast<size_t>(module.params.back())];
+    for (int64_t expert = 0; expert < count; ++expert) {
+      for (const char* part : {"gate_proj", "up_proj", "down_proj"}) {
+        const bool down = part[0] == 'd';
+        const TorchParam& whole = down ? second : first;
+        TorchModule one{fmt::format("{}.{}.{}", module.name, expert, part),
+                        {static_cast<int>(split.size())},
+                        /*product=*/true};
+        split.push_back({one.name + ".weight",
+                         whole.elements / static_cast<uint64_t>(down ? count : 2 * count),
+                         /*vector=*/false, whole.columns, whole.trained});
+        all.push_back(std::move(one));
+      }
+    }
+  }
+  params = std::move(split);
+  modules = std::move(all);
+  layer_modules += static_cast<int>(3 * count) - 1;
+  trained_params = static_cast<size_t>(std::count_if(
+      params.begin(), params.end(), [](const TorchParam& param) { return param.trained; }));
 }
 
 // What is trained comes first.
@@ -196,7 +266,9 @@ void TorchModel::ReadPlannedCode(const PlannedCode& planned) {
     projector_trained = true;
     vision_trained = vision_trained || VisionTower::Owns(tensor.name);
   }
-  SortByTrained();
+  if (!has_adapters()) SortByTrained();
+  trained_params = has_adapters() ? params.size() : trained_params;
+  if (planned.experts > 0 && separate_experts()) SeparateExperts();
   code.none_biased = std::none_of(modules.begin() + first_layer_module,
                                   modules.begin() + first_layer_module + layer_modules,
                                   [](const TorchModule& module) { return module.biased; });

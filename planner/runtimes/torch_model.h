@@ -57,7 +57,7 @@ struct TorchCode {
 // vocabulary of the parameters is padded.
 struct TorchModel {
   // Throws Error(kUsage) that names the family if TorchStep cannot play its code.
-  explicit TorchModel(const ModelSpec& spec);
+  explicit TorchModel(const ModelSpec& spec, ExpertModules experts = ExpertModules::kFused);
 
   ModelSpec spec;
   std::vector<TorchParam> params;
@@ -69,6 +69,7 @@ struct TorchModel {
   // tower or of the projection of its images are.
   bool vision_trained = false, projector_trained = false;
   size_t trained_params = 0;
+  ExpertModules experts = ExpertModules::kFused;
 
   uint64_t elements() const;
   // The trained parameters, which are first; all parameters in a model without adapters.
@@ -93,6 +94,13 @@ struct TorchModel {
   int down_module() const { return up_module() + (code.gated && !one_gate_up() ? 2 : 1); }
   bool post_norms() const { return code.planned != nullptr && code.planned->post_norms; }
   bool one_gate_up() const { return code.planned != nullptr && code.planned->one_gate_up; }
+  // A sparse block's modules follow its router: one of all experts, or gate, up and down of each;
+  // then those of its shared expert.
+  bool separate_experts() const { return experts != ExpertModules::kFused; }
+  int shared_module() const {
+    const int64_t of_experts = separate_experts() ? 3 * code.planned->experts : 1;
+    return up_module() + 1 + static_cast<int>(of_experts);
+  }
   // The number of modules of the vision tower and its projection, which follow the embedding.
   int vision_modules() const { return code.planned != nullptr ? first_layer_module - 1 : 0; }
 
@@ -102,8 +110,11 @@ struct TorchModel {
   void ReadCode();
   void ReadPlannedCode(const PlannedCode& planned);
   void SortByTrained();
+  void SeparateExperts();
+  void Quantize(const TorchModule& module, size_t adapters);
 };
 
+struct PlannedParts;          // planner/runtimes/planned_parts.h
 class HeadExchange;           // planner/runtimes/torch_sequence.h
 class RingAttention;          // the same
 class ActivationOffload;      // planner/runtimes/torch_offload.h
@@ -300,6 +311,7 @@ class TorchStep {
     TorchSlots post1, post2, shared;
     std::map<int, TorchSlots> adapted;  // tensors of linear modules with an adapter
     Tensor shared_out, shared_scale, attended;
+    std::vector<TorchSlots> experts;  // tensors of each, where they are modules
   };
 
   Tensor New(int64_t bytes, TorchClass kind = TorchClass::kActivations);
@@ -373,6 +385,10 @@ class TorchStep {
   Tensor PlannedMlpBackward(int layer, Saved* saved);
   Tensor Experts(int layer, Saved* saved, bool keep);
   Tensor ExpertsBackward(int layer, Saved* saved);
+  Tensor SeparateExperts(int layer, Saved* saved, bool keep);
+  Tensor SeparateExpertsBackward(int layer, Saved* saved);
+  TorchElements OneExpert() const;
+  const PlannedParts& Planned() const;
   void Vision();
   void VisionBackward();
   // Returns the gradient of the last norm's output; the head's gradient stays in head_grad_.

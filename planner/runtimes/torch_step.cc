@@ -15,7 +15,7 @@
 namespace zeroplan {
 TorchParts::TorchParts(const TorchModel& model, const TorchRun& run)
     : style(model.code.planned != nullptr
-                ? PlannedStyle(run.code, run.fp32_params, *model.code.planned)
+                ? PlannedStyle(run.code, run.fp32_params, *model.code.planned, model.has_adapters())
             : model.has_adapters() ? FrozenStyle(run.code, run.adapters, run.autocast)
                                    : StyleCodeOf(run.code, run.fp32_params, run.autocast)),
       layer(run.compiled && style.fuses ? CompiledCode(run.fp32_params) : style),
@@ -157,6 +157,7 @@ void TorchStep::ParamGradients(int module) {
 }
 
 void TorchStep::ParamGradient(int param) {
+  if (!model_.trains(param)) return;
   Tensor grad = New(static_cast<int64_t>(2 * model_.params[static_cast<size_t>(param)].elements),
                     TorchClass::kGrads);
   hooks_->Gradient(param, std::move(grad));
@@ -245,7 +246,7 @@ void TorchStep::AttentionHalf(int layer, Saved* saved, bool keep) {
       TorchSlots& rotary = saved->rotary;
       timer_->Forward(TorchOp::kRotary);
       rotary['i'] = std::move(attention['i']);
-      Play(PlannedPartsOf(run_.fp32_params).rotary.forward, tokens_ * columns, &rotary);
+      Play(Planned().rotary.forward, tokens_ * columns, &rotary);
       attention['i'] = std::move(rotary['o']);
       attention['j'] = std::move(rotary['O']);
       if (!keep) {
@@ -453,8 +454,7 @@ Tensor TorchStep::AttentionBackward(int layer, Saved* saved, Tensor grad) {
     if (model_.code.planned != nullptr) {
       timer_->Backward(TorchOp::kRotary);
       saved->rotary.Reset();
-      Play(PlannedPartsOf(run_.fp32_params).rotary.backward,
-           tokens_ * (q_columns_ + 2 * kv_columns_), &split);
+      Play(Planned().rotary.backward, tokens_ * (q_columns_ + 2 * kv_columns_), &split);
     } else {
       Play(parts_.layer.split.backward, tokens_ * q_columns_, &split);
     }
@@ -552,7 +552,9 @@ void TorchStep::Backward() {
       if (offload_) residuals_.back() = offload_->Bring();
       if (run_.recompute) {
         // A tiled MLP asks for its own input.
-        hooks_->BeforeRecompute(run_.tiled_mlp ? -1 : Module(layer, model_.layer_modules - 1));
+        // Experts that are modules are called by a block without parameters of its own.
+        const bool none = run_.tiled_mlp || model_.experts == ExpertModules::kModules;
+        hooks_->BeforeRecompute(none ? -1 : Module(layer, model_.layer_modules - 1));
         Tensor out = Block(layer, &saved, /*keep=*/true);
       }
       BlockBackward(layer, std::move(saved));

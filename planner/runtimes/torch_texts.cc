@@ -13,6 +13,8 @@
 #include "hwprofiles/guesses.h"
 #include "hwprofiles/sanity.h"
 #include "planner/estimate/estimate.h"
+#include "planner/margin_text.h"
+#include "planner/runtimes/planned_parts.h"
 #include "planner/runtimes/torch_based.h"
 #include "planner/runtimes/torch_code.h"
 #include "planner/runtimes/torch_float8.h"
@@ -156,6 +158,7 @@ void TorchBased::RefusePlay(const TorchPlay& play) const {
   RefuseFloat8(play);
   RefuseSequences(play);
   RefuseTiles(play);
+  RefuseExperts(play);
   RefuseSetup(play);
   RefuseIf(play.recipe.offload_activations && play.setup.recompute.kind != RecomputeKind::kFull,
            "⟦offload_activations⟧ moves what checkpointed layers keep; give ⟦checkpointing⟧ full, "
@@ -330,6 +333,28 @@ void TorchBased::RefuseDtype(const TorchPlay& play, Dtype held) const {
            "pass; give ⟦dtype⟧ bf16 or leave it out");
 }
 
+void TorchBased::RefuseExperts(const TorchPlay& play) const {
+  const ExpertModules experts = play.recipe.experts;
+  if (experts == ExpertModules::kFused) return;
+  const std::string_view name = ExpertModulesName(experts);
+  const PlannedCode* code = play.model.family->planned();
+  RefuseIf(code == nullptr || code->experts == 0,
+           "⟦experts⟧ {} has no effect: {} has no experts; leave it out", name, play.model.name);
+  RefuseIf(
+      !code->had_modules,
+      "⟦experts⟧ {}: transformers 4 has no linear modules for the experts of a {}, or not that "
+      "type; leave it out",
+      name, play.model.family->name());
+  RefuseIf(
+      experts == ExpertModules::kLeaf && !(reads_deepspeed_config() && play.setup.zero.stage == 3),
+      "⟦experts⟧ leaf: leaf modules are of DeepSpeed's stage 3; give modules, or ⟦runtime⟧ "
+      "deepspeed and ⟦stage⟧ 3");
+  RefuseIf(
+      !HasAdapters(play.model) && CastsTrained(play),
+      "⟦experts⟧ {} is counted with parameters in 16 bit; give ⟦param_dtype⟧ bf16 or ⟦code⟧ hf",
+      name);
+}
+
 void TorchBased::RefuseAdapters(const TorchPlay& play) const {
   const ModelSpec& model = play.model;
   RefuseIf(play.recipe.kbit && !model.lora_quantized,
@@ -339,8 +364,15 @@ void TorchBased::RefuseAdapters(const TorchPlay& play) const {
            "⟦quant_storage⟧ {}: is of models in 4 bit; give ⟦method⟧ qlora or leave it out",
            DtypeName(storage.value_or(Dtype::kU8)));
   if (!HasAdapters(model)) return;
-  RefuseIf(model.family->planned() != nullptr,
-           "⟦method⟧: adapters of {} are not modelled; give ⟦method⟧ full", model.name);
+  RefuseIf(
+      model.family->planned() != nullptr && play.recipe.kbit,
+      "⟦kbit⟧: prepare_model_for_kbit_training of {} is not modelled: it casts all that is not "
+      "in 4 bit to fp32, experts too; leave it out",
+      model.name);
+  RefuseIf(model.lora_quantized && play.recipe.experts != ExpertModules::kFused,
+           "⟦experts⟧ {}: experts in 4 bit, as bitsandbytes makes these modules, are not modelled; "
+           "give fused, whose experts it leaves in 16 bit, or ⟦method⟧ lora",
+           ExpertModulesName(play.recipe.experts));
   RefuseIf(!IsEven(model, ReadTargets(model, "⟦lora_targets⟧")),
            "⟦lora_targets⟧: adapters of some layers alone, or of several ranks or alphas, are not "
            "modelled; name linears of all layers");
@@ -416,13 +448,29 @@ std::string TorchBased::MarginText(const Cluster& cluster, const HardwareProfile
                                          of.across_nodes, NetworkNote(hardware)));
 }
 
+std::string MarginTextFor(const Runtime& runtime, const ModelSpec& model, const Cluster& cluster,
+                          const HardwareProfile& hardware) {
+  if (model.family->planned() == nullptr) return runtime.MarginText(cluster, hardware);
+  return fmt::format(
+      "Runs of {} that were compared were of models that zeroplan trains (docs/runtimes.md): none "
+      "of their errors is this model's. What was compared of models like it stands with the model.",
+      runtime.name());
+}
+
 double TorchBased::LargestTimeError(const ChoiceEstimate& choice, const Cluster& cluster,
                                     const HardwareProfile& hardware) const {
   const RuntimeMargins& of = margins();
   const PublishedMargin* published = PublishedMarginOf(key(), hardware);
   const bool h200 = IsH200(hardware);
+  const TorchFootprint& torch = *choice.footprint.torch;
+  if (torch.of_planned_model) {
+    // The runs were of the Trainer alone on one such GPU, all weights trained.
+    const bool compared =
+        facts().replicates && h200 && cluster.gpus == 1 && !torch.of_planned_adapters;
+    return compared ? kPlannedMargins.time : 0;
+  }
   if (!h200 && (published == nullptr || !published->time.MakeMargin())) return 0;
-  const bool uses_host = UsesHost(choice.setup) || choice.footprint.torch->copied_bytes > 0;
+  const bool uses_host = UsesHost(choice.setup) || torch.copied_bytes > 0;
   const bool compared = published != nullptr && published->on_guessed_hosts;
   if (uses_host && !HostWasMeasured(hardware) && !compared) return 0;
   // The runs in 8 bits were of H200s, and of H100s of another form.

@@ -123,6 +123,7 @@ def estimate(
     kbit: bool = ...,
     quant_storage: Optional[str] = ...,
     tiled_mlp: bool = ...,
+    experts: Optional[str] = ...,
     expandable_segments: bool = ...,
 ) -> Estimate: ...
 
@@ -213,6 +214,7 @@ def plan(
     kbit: bool = ...,
     quant_storage: Optional[str] = ...,
     tiled_mlp: bool = ...,
+    experts: Optional[str] = ...,
     expandable_segments: bool = ...,
     objective: Optional[str] = ...,
     allow: Optional[_Some] = ...,
@@ -293,5 +295,6 @@ def why(
     kbit: bool = ...,
     quant_storage: Optional[str] = ...,
     tiled_mlp: bool = ...,
+    experts: Optional[str] = ...,
     expandable_segments: bool = ...,
 ) -> Why: ...

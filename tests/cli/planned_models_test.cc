@@ -174,6 +174,89 @@ TEST_CASE("plan chooses for another program, and asks zeroplan's own for nothing
       "does not train models of type gemma3"));
 }
 
+// A case of estimate with --json, all offloads off.
+Json EstimateOf(const std::string& options) {
+  const RunResult run = RunZeroplan(
+      "estimate --format json --offload-optimizer none --offload-param none --micro-batch 1 "
+      "--grad-accum 1 --code hf " +
+      options);
+  CAPTURE(options);
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  return Json::parse(run.out);
+}
+double SecondsOf(const Json& answer) {
+  return answer["choices"][0]["step_seconds"]["total"].get<double>();
+}
+
+TEST_CASE("estimate: experts as modules wait for Python at stage 3, a leaf module less") {
+  const std::string at = "--hw dgx-a100-80gb --runtime deepspeed --stage 3 --checkpointing full ";
+  for (const char* asked : {"--gpus 16 --seq-len 8192 --model Qwen/Qwen3-30B-A3B",
+                            "--gpus 8 --seq-len 2048 --model allenai/OLMoE-1B-7B-0924",
+                            "--gpus 32 --seq-len 4096 --model zai-org/GLM-4.5-Air"}) {
+    CAPTURE(asked);
+    const auto seconds = [&](const char* experts) {
+      return SecondsOf(EstimateOf(at + asked + " --experts " + experts));
+    };
+    const double fused = seconds("fused"), modules = seconds("modules"), leaf = seconds("leaf");
+    CHECK(modules > 2 * leaf);
+    CHECK(leaf > 1.5 * fused);
+  }
+}
+
+TEST_CASE("plan and estimate: a margin of error of a mixture under DeepSpeed is not known") {
+  const std::string at =
+      "--model Qwen/Qwen3-30B-A3B --hw hgx-h200 --gpus 8 --runtime deepspeed --stage 3 --seq-len "
+      "4096 "
+      "--checkpointing full --offload-optimizer none --offload-param none --micro-batch 1 "
+      "--grad-accum 1 ";
+  const std::string text = WordsIn(RunZeroplan("estimate --explain " + at).out);
+  CHECK(Has(text, "none of their errors is this model's"));
+  CHECK(Has(text, "times as long as predicted"));
+  CHECK(Lacks(text, "times by"));
+  const RunResult plan = RunZeroplan("plan --format json --quick " + at);
+  CAPTURE(plan.err);
+  REQUIRE(plan.exit_code == 0);
+  CHECK(Has(plan.out, "\"margins\": {}"));
+}
+
+TEST_CASE("adapters of mixtures and of models that see are planned for each program") {
+  struct Case {
+    const char* model;
+    const char* trained;  // parameters, at rank 16
+    const char* said;
+  };
+  for (const Case& c :
+       {Case{"Qwen/Qwen3-30B-A3B", "13.4M", "Its experts have no adapter"},
+        Case{"mistralai/Mixtral-8x7B-v0.1", "13.6M", "Its experts have no adapter"},
+        Case{"allenai/OLMoE-1B-7B-0924", "4.19M", "Its experts have no adapter"},
+        Case{"openai/gpt-oss-20b", "7.96M", "Its experts have no adapter"},
+        Case{"google/gemma-3-4b-it", "29.8M", "The tower that sees is frozen"},
+        Case{"Qwen/Qwen2.5-VL-7B-Instruct", "40.4M", "The tower that sees is frozen"}}) {
+    CAPTURE(c.model);
+    for (const char* runtime : {"ddp", "fsdp2 --gpus 2", "deepspeed --stage 2 --gpus 2",
+                                "deepspeed --stage 3 --gpus 2"}) {
+      for (const char* method : {"lora", "qlora"}) {
+        CAPTURE(runtime);
+        CAPTURE(method);
+        const bool quantized = std::string_view(method) == "qlora";
+        const RunResult run = RunZeroplan(
+            "estimate --explain --hw hgx-h200 --seq-len 2048 --micro-batch 1 --grad-accum 1 "
+            "--checkpointing full --offload-optimizer none --offload-param none --runtime " +
+            std::string(runtime) + " --method " + method + " --model " + c.model +
+            (std::string_view(runtime) == "ddp" ? " --gpus 1" : ""));
+        CAPTURE(run.err);
+        REQUIRE(run.exit_code == 0);
+        const std::string text = WordsIn(run.out);
+        CHECK(Has(text, c.said));
+        CHECK(Has(text, std::string(c.trained) + " parameters are trained"));
+        const bool mixture = std::string_view(c.said).starts_with("Its experts");
+        if (quantized && mixture) CHECK(Has(text, "stay in 16 bit"));
+      }
+    }
+  }
+}
+
 TEST_CASE("what is not known of such a model is refused by name") {
   const PublishedFolder gemma("gemma-2-2b"), experts("Mixtral-8x7B-v0.1"), llava("llava-1.5-7b-hf");
   const auto refused = [](const PublishedFolder& model, const std::string& options) {
@@ -185,8 +268,16 @@ TEST_CASE("what is not known of such a model is refused by name") {
   CHECK(Has(refused(gemma, "--runtime ddp --code torchtitan"), "use hf or liger"));
   CHECK(Has(refused(experts, "--runtime ddp --code liger"), "use hf"));
   CHECK(Has(refused(gemma, "--runtime ddp --attn sdpa"), "--attn: sdpa bounds no scores"));
-  CHECK(
-      Has(refused(gemma, "--runtime ddp --method lora"), "--method: adapters of a model of type"));
+  const PublishedFolder qwen("Qwen3-30B-A3B"), oss("gpt-oss-20b");
+  CHECK(Has(refused(experts, "--runtime ddp --lora-targets all-linear"), "q_proj,k_proj,v_proj"));
+  CHECK(Has(refused(qwen, "--runtime ddp --lora-targets q_proj,gate_proj"),
+            "gate_proj: of a mixture"));
+  CHECK(Has(refused(llava, "--runtime ddp --lora-targets all-linear"), "the tower that sees"));
+  CHECK(Has(refused(experts, "--runtime ddp --method qlora --kbit"), "--kbit: prepare_model_for"));
+  CHECK(Has(refused(qwen, "--runtime deepspeed --method qlora --experts modules"), "in 4 bit"));
+  CHECK(Has(refused(oss, "--runtime deepspeed --experts modules"), "--experts modules:"));
+  CHECK(Has(refused(gemma, "--runtime ddp --experts leaf"), "has no experts"));
+  CHECK(Has(refused(qwen, "--runtime fsdp2 --experts leaf"), "DeepSpeed's stage 3"));
   CHECK(Has(refused(gemma, "--runtime fsdp2 --checkpointing selective"), "selective"));
   CHECK(Has(refused(gemma, "--runtime ddp --image-tokens 9"), "--image-tokens: 9 has no effect"));
   CHECK(Has(refused(gemma, "--runtime ddp --freeze 'model.norm.*'"), "nothing can be frozen"));

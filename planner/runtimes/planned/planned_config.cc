@@ -170,7 +170,12 @@ void ReadText(JsonSection& config, const TextType& type, PlannedConfig* out) {
     out->dense_ffn = Whole(config, "intermediate_size", type.ffn, 1, kMaxWidth);
   }
   code.untimed.emplace_back("routing to experts");
-  code.normalized_shares = type.expert_ffn == 0 || config.Bool("norm_topk_prob").value_or(glm);
+  code.normalized_shares =
+      (type.expert_ffn == 0 && !type.olmoe) || config.Bool("norm_topk_prob").value_or(glm);
+  const bool special = type.special == Special::kGptOss || type.type == "qwen3_5_moe";
+  code.had_modules = !special;
+  code.leaf = !special && type.special == Special::kNone && !type.olmoe;
+  code.peft_adapts_experts = type.special != Special::kGptOss && type.type != "qwen2_moe";
   if (Whole(config, "decoder_sparse_step", 1) != 1) {
     config.FailValue("decoder_sparse_step", "1 (layers with experts and without are not planned)");
   }
@@ -288,8 +293,8 @@ void AddText(const TextType& type, const std::string& prefix, const Tensors& to,
       to.Linear(at + "self_attn.v_proj", kv, c, spec.qkv_bias);
     }
     if (spec.qk_norm) {
-      to.Add(at + "self_attn.q_norm.weight", {d});
-      to.Add(at + "self_attn.k_norm.weight", {d});
+      to.Add(at + "self_attn.q_norm.weight", {type.olmoe ? q : d});
+      to.Add(at + "self_attn.k_norm.weight", {type.olmoe ? kv : d});
     }
     to.Linear(at + "self_attn.o_proj", c, q, spec.out_bias);
     to.Add(at + "post_attention_layernorm.weight", {c});

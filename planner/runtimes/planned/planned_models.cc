@@ -15,6 +15,7 @@
 #include "core/families/llama/llama.h"
 #include "core/families/load_model.h"
 #include "core/lowering/graph_builder.h"
+#include "core/model/lora.h"
 
 namespace zeroplan {
 namespace {
@@ -321,9 +322,7 @@ class PlannedFamily : public ModelFamily {
   PlannedFamily(std::string type, PlannedCode code, const ModelSpec& spec, const Table& table)
       : type_(std::move(type)), code_(std::move(code)) {
     rows_.layer_prefix = Keep(table.layer_prefix);
-    AddRow(table.embedding.front(), spec.tied_head ? ParamUse::kHead : kNone, &rows_.before);
-    for (const NamedShape& tensor : table.vision) AddRow(tensor, kNone, &rows_.before);
-    for (const NamedShape& tensor : table.rest) AddRow(tensor, kNone, &rows_.before);
+    // The layer's rows first, whose adapters have ids of their own.
     const double share = code_.experts > 0 ? static_cast<double>(code_.experts_per_token) /
                                                  static_cast<double>(code_.experts)
                                            : 1;
@@ -333,7 +332,11 @@ class PlannedFamily : public ModelFamily {
           part < kUnknownPart && tensor.shape.size() >= 2 && kParts[part].use == kProduct;
       ParamRow& row = AddRow(tensor, product ? kProduct : kNone, &rows_.layer);
       if (tensor.name.find("experts.") != std::string::npos) row.token_share = share;
+      row.adaptable = code_.experts == 0 || tensor.name.starts_with("self_attn.");
     }
+    AddRow(table.embedding.front(), spec.tied_head ? ParamUse::kHead : kNone, &rows_.before);
+    for (const NamedShape& tensor : table.vision) AddRow(tensor, kNone, &rows_.before);
+    for (const NamedShape& tensor : table.rest) AddRow(tensor, kNone, &rows_.before);
     for (const NamedShape& tensor : table.after) {
       AddRow(tensor, tensor.shape.size() > 1 ? ParamUse::kHead : kNone, &rows_.after);
     }
@@ -371,7 +374,7 @@ class PlannedFamily : public ModelFamily {
   const char* Keep(const std::string& text) { return names_.emplace_back(text).c_str(); }
   ParamRow& AddRow(const NamedShape& tensor, ParamUse use, std::vector<ParamRow>* rows) {
     ParamRow row;
-    row.id = next_id_++;
+    row.id = std::min(next_id_++, kLoraIds - 1);
     row.name = Keep(tensor.name);
     row.shape = {Rows(tensor), Columns(tensor)};
     row.is_vector = tensor.shape.size() < 2;
@@ -463,8 +466,9 @@ std::vector<std::string> ApproximatedOf(const PlannedCode& code) {
   std::vector<std::string> out = code.approximated;
   if (code.experts > 0) {
     out.push_back(fmt::format(
-        "experts are the grouped products of transformers 5 (its default), with as many tokens "
-        "for each of the {}; what router and dispatch keep is counted, their time is not measured",
+        "experts are the grouped products of transformers 5 (its default; ⟦experts⟧ has those of "
+        "transformers 4), with as many tokens for each of the {}; what router and dispatch keep is "
+        "counted, their time is not measured",
         code.experts));
   }
   if (code.window_layers > 0) {

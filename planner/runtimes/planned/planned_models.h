@@ -56,7 +56,12 @@ struct PlannedCode {
   // Experts of a layer, of width ModelSpec::ffn; experts that a token uses; and the width of an MLP
   // that every token uses in addition.
   int64_t experts = 0, experts_per_token = 0, shared_ffn = 0;
-  bool shared_gate = false;        // a sigmoid scales what that MLP makes
+  bool shared_gate = false;  // a sigmoid scales what that MLP makes
+  bool leaf = false;         // one module to DeepSpeed's stage 3 (DEFAULT_LEAF_MODULE_CLASSES)
+  // transformers 4 has its experts as linear modules.
+  bool had_modules = false;
+  // PEFT makes adapters of the experts where all-linear or their matrices' old names are targets.
+  bool peft_adapts_experts = false;
   bool normalized_shares = false;  // a token's expert shares are normalised to a sum of 1
   int64_t window = 0;              // attention window of some layers, tokens; 0: none
   int64_t window_layers = 0;       // the number of those layers

@@ -27,6 +27,9 @@ struct TextType {
   int64_t experts = 0, experts_per_token = 0, expert_ffn = 0, shared_ffn = 0;
   const char* expert_prefix = "mlp.";
   Special special = Special::kNone;
+  // Norms of queries and keys over all heads; a token's shares of experts are as the router gives
+  // them.
+  bool olmoe = false;
 };
 
 std::span<const TextType> TextTypes();

@@ -2,11 +2,14 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "core/config/reader_state.h"
 #include "core/families/load_model.h"
 #include "planner/runtimes/deepspeed_engine.h"
 #include "planner/runtimes/torch_based.h"
+#include "tests/planned_models.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {
@@ -114,6 +117,86 @@ TEST_CASE("Stage3: hooks, gathers and gradients are as many as in DeepSpeed's ow
     CHECK(step.backward[PythonCall::kReduction] == (row.layers == 24 ? 3 : 6));
     CHECK(step.update[PythonCall::kPersistentParam] == 8 * row.layers + 2);
   }
+}
+
+// A mixture of 3 layers and 6 experts of tiny sizes, with nothing prefetched or kept.
+Counts PlayMixture(const char* type, ExpertModules experts, bool recompute) {
+  const TempDir dir;
+  nlohmann::ordered_json config = {{"model_type", type},       {"hidden_size", 32},
+                                   {"num_hidden_layers", 3},   {"num_attention_heads", 4},
+                                   {"num_key_value_heads", 2}, {"head_dim", 8},
+                                   {"vocab_size", 64},         {"num_experts", 6},
+                                   {"num_experts_per_tok", 2}, {"moe_intermediate_size", 16},
+                                   {"intermediate_size", 16},  {"tie_word_embeddings", false}};
+  WriteJson(dir.path("config.json"), config);
+  const ModelSpec spec = FindModel(dir.path(), {.allowed = true}).spec;
+  TrainSetup setup;
+  setup.zero = ReaderZeroDefaults(3);
+  setup.zero.prefetch_bucket_elements = 0;
+  setup.zero.max_reuse_distance = 0;
+  setup.zero.param_persistence_threshold = 0;
+  setup.zero.reduce_bucket_elements = 500'000'000;
+  setup.batch.world_size = 2;
+  setup.batch.micro_batch = 1;
+  setup.batch.seq_len = 48;
+  if (recompute) setup.recompute = FullRecompute();
+  TorchRecipe recipe;
+  recipe.code = CodeStyle::kHf;
+  recipe.experts = experts;
+  const TorchModel model(spec, experts);
+  TorchMemory memory;
+  TorchTimer timer(nullptr, TimeConstants{});
+  const std::unique_ptr<TorchRuntime> engine =
+      MakeStage3(model, {spec, setup, recipe}, &memory, &timer);
+  engine->Init();
+  TorchStep step(model, TorchRunOf(setup, recipe), &memory, engine.get(), &timer);
+  Counts counts;
+  for (int i = 0; i < 3; ++i) {
+    const Counts begin = Of(timer);
+    engine->BeginMicroStep(true);
+    step.Forward();
+    engine->BeginBackward();
+    step.Backward();
+    engine->EndBackward();
+    counts = Between(begin, Of(timer));
+    engine->Step();
+  }
+  return counts;
+}
+
+// DeepSpeed 0.19.8 on a CPU, two ranks, transformers 5.24 (fused) and 4.57 (modules): calls of
+// PartitionedParameterCoordinator.__all_gather_params, parameters in them, and fetch_sub_module
+// (benchmarks/peers/count_fetches.py). Qwen3's block is on DeepSpeed's list of leaf modules,
+// OLMoE's is not; leaf_module {"classes": []} takes it off.
+TEST_CASE("Stage3: a mixture's gathers are as many as in DeepSpeed's own code") {
+  struct Row {
+    const char* type;
+    ExpertModules experts;
+    bool recompute;
+    int gathers, params, gradients;
+  };
+  for (const Row& row : {Row{"qwen3_moe", ExpertModules::kFused, false, 60, 72, 36},
+                         Row{"qwen3_moe", ExpertModules::kLeaf, false, 60, 168, 84},
+                         Row{"qwen3_moe", ExpertModules::kModules, false, 168, 168, 84},
+                         Row{"qwen3_moe", ExpertModules::kLeaf, true, 84, 192, 84},
+                         Row{"qwen3_moe", ExpertModules::kModules, true, 249, 249, 84},
+                         Row{"olmoe", ExpertModules::kFused, false, 66, 72, 36},
+                         Row{"olmoe", ExpertModules::kModules, false, 168, 168, 84}}) {
+    CAPTURE(row.type);
+    CAPTURE(static_cast<int>(row.experts));
+    CAPTURE(row.recompute);
+    const Counts counts = PlayMixture(row.type, row.experts, row.recompute);
+    CHECK(counts[PythonCall::kGather] == row.gathers);
+    CHECK(counts[PythonCall::kGatheredParam] == row.params);
+    CHECK(counts[PythonCall::kGradient] == row.gradients);
+    CHECK(counts[PythonCall::kReduction] == 1);
+  }
+  // An expert's MLP, its three linears and its activation have hooks, forward and backward. A leaf
+  // has one more backward, since its block returns two tensors.
+  const auto hooks = [](ExpertModules experts) {
+    return PlayMixture("qwen3_moe", experts, false)[PythonCall::kModuleHooks];
+  };
+  CHECK(hooks(ExpertModules::kModules) - hooks(ExpertModules::kLeaf) == 3 * (6 * 10 - 1));
 }
 
 }  // namespace

@@ -7,10 +7,12 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "core/config/reader_state.h"
 #include "core/families/load_model.h"
+#include "core/model/lora.h"
 #include "core/model/param_table.h"
 #include "hwprofiles/loader.h"
 #include "planner/runtimes/planned/planned_models.h"
@@ -22,6 +24,7 @@
 #include "tests/error_of.h"
 #include "tests/has.h"
 #include "tests/planned_models.h"
+#include "tests/planner/runtimes/runtime_rows.h"
 #include "tests/temp_dir.h"
 
 namespace zeroplan {
@@ -62,8 +65,8 @@ struct Played {
   std::vector<int> forward, backward, gradients;
 };
 
-Played PlayOf(const ModelSpec& spec, TorchRun run) {
-  const TorchModel model(spec);
+Played PlayOf(const ModelSpec& spec, TorchRun run, ExpertModules experts = ExpertModules::kFused) {
+  const TorchModel model(spec, experts);
   const PlannedCode& code = *spec.family->planned();
   run.code = CodeStyle::kHf;
   run.attention = code.bounded_scores ? TorchAttention::kEager : TorchAttention::kSdpa;
@@ -141,6 +144,88 @@ TEST_CASE("every module runs once, and every parameter that is trained has one g
   }
 }
 
+// Adapters of rank 8, as the fixtures have them: of a mixture's attention alone.
+ModelSpec Adapted(const std::string& name) {
+  ModelSpec spec = Fixture(name);
+  spec.lora_rank = 8;
+  spec.lora_alpha = 16;
+  spec.lora_targets = kAllLinear;
+  return spec;
+}
+
+TEST_CASE("below adapters a step keeps what autograd keeps of PEFT's models") {
+  for (const Json& model : PlannedFixtures()["models"]) {
+    const std::string name = model["name"].get<std::string>();
+    CAPTURE(name);
+    const ModelSpec spec = Adapted(name);
+    const TorchModel torch(spec);
+    CHECK(spec.TrainedParamCount() == model["lora_parameters"].get<uint64_t>());
+    CHECK(torch.trained_elements() == spec.TrainedParamCount());
+    CHECK_FALSE(torch.vision_trained);
+    CHECK(Kept(spec) == doctest::Approx(model["saved_bytes_lora"].get<double>()).epsilon(0.02));
+    for (const bool recompute : {false, true}) {
+      TorchRun run = FixtureRun();
+      run.recompute = recompute;
+      const Played played = PlayOf(spec, run);
+      CHECK(played.left == 0);
+      for (size_t i = 0; i < torch.params.size(); ++i) {
+        CHECK(played.gradients[i] == (torch.params[i].trained ? 1 : 0));
+      }
+    }
+  }
+}
+
+TEST_CASE(
+    "bitsandbytes quantizes linears: attention's and a shared expert's, no router, no experts") {
+  for (const char* name : {"qwen3_moe", "qwen2_moe", "mixtral", "phi3", "gemma3"}) {
+    CAPTURE(name);
+    ModelSpec spec = Adapted(name);
+    spec.lora_quantized = true;
+    const TorchModel model(spec);
+    for (const TorchParam& param : model.params) {
+      const std::string_view of = param.name;
+      if (param.trained || param.vector) continue;
+      CAPTURE(of);
+      const bool linear = of.find("self_attn.") != std::string_view::npos ||
+                          of.find("shared_expert") != std::string_view::npos ||
+                          of.find("attention.out_proj") != std::string_view::npos ||
+                          (of.find("mlp.") != std::string_view::npos &&
+                           of.find("experts") == std::string_view::npos &&
+                           of.find("mlp.gate.") == std::string_view::npos);
+      CHECK((param.quantized > 0) == linear);
+    }
+  }
+}
+
+TEST_CASE("transformers 4's experts: a linear module for each matrix of each, alike in all else") {
+  for (const char* name : {"mixtral", "qwen3_moe", "qwen2_moe"}) {
+    CAPTURE(name);
+    const ModelSpec spec = Fixture(name);
+    const int64_t experts = spec.family->planned()->experts;
+    const TorchModel fused(spec), modules(spec, ExpertModules::kModules);
+    CHECK(modules.elements() == fused.elements());
+    CHECK(modules.layer_modules == fused.layer_modules + 3 * experts - 1);
+    CHECK(modules.params.size() ==
+          fused.params.size() + static_cast<size_t>(spec.layers * (3 * experts - 2)));
+    const TorchModule& first =
+        modules.modules[static_cast<size_t>(modules.first_layer_module + modules.up_module() + 1)];
+    CHECK(first.name.ends_with("experts.0.gate_proj"));
+    CHECK(modules.params[static_cast<size_t>(first.params.front())].elements ==
+          static_cast<uint64_t>(spec.hidden * spec.ffn));
+    for (const bool recompute : {false, true}) {
+      for (const bool adapters : {false, true}) {
+        TorchRun run = FixtureRun();
+        run.recompute = recompute;
+        const Played played = PlayOf(adapters ? Adapted(name) : spec, run, ExpertModules::kModules);
+        CHECK(played.left == 0);
+        if (adapters) continue;
+        CHECK(std::all_of(played.gradients.begin(), played.gradients.end(),
+                          [](int times) { return times == 1; }));
+      }
+    }
+  }
+}
+
 TEST_CASE("parts of unknown use go with a layer's first module") {
   ModelSpec spec = Fixture("gemma2");
   const TempDir dir;
@@ -182,11 +267,12 @@ TEST_CASE("rows of parts are what was counted of the modules") {
   int rows = 0;
   for (std::string line; std::getline(file, line);) {
     const Json row = Json::parse(line);
-    const bool fp32 = row["autocast_fp32"].get<bool>();
-    const PlannedParts& parts = PlannedPartsOf(fp32);
+    if (row["style"] == "hf4") continue;
+    const bool fp32 = row["autocast_fp32"].get<bool>(), frozen = row.value("frozen", false);
+    const PlannedParts& parts = PlannedPartsOf(fp32, frozen);
     PlannedCode gemma;
     gemma.gemma_norms = true;
-    const StyleCode& style = PlannedStyle(CodeStyle::kHf, fp32, gemma);
+    const StyleCode& style = PlannedStyle(CodeStyle::kHf, fp32, gemma, frozen);
     const std::string name = row["part"].get<std::string>();
     const CodePart& part = name == "rms_norm"            ? style.rms_norm
                            : name == "head_norm"         ? style.head_norm
@@ -209,7 +295,43 @@ TEST_CASE("rows of parts are what was counted of the modules") {
     CHECK(std::abs(part.backward_launches - row["backward_launches"].get<int>()) <= 1);
     ++rows;
   }
-  CHECK(rows == 20);
+  CHECK(rows == 24);
+}
+
+// Bytes of elements `of` that a script leaves at its end.
+int64_t Left(std::string_view words, char of) {
+  std::map<char, int64_t> bytes;
+  int64_t sum = 0;
+  while (!words.empty()) {
+    const CodeWord word = NextWord(&words);
+    if (word.kind == CodeWord::kMakes) bytes[word.slot] = word.element == of ? word.bytes : 0;
+    if (word.kind == CodeWord::kFrees) bytes[word.slot] = 0;
+  }
+  for (const auto& [slot, left] : bytes) sum += left;
+  return sum;
+}
+
+TEST_CASE("an expert that is modules keeps and launches what was counted of one more") {
+  std::ifstream file(SourcePath("tests/data/runtimes/planned_counts.jsonl"));
+  std::map<std::pair<int, bool>, Json> counted;
+  for (std::string line; std::getline(file, line);) {
+    const Json row = Json::parse(line);
+    if (row["style"] == "hf4") counted[{row["experts"], row["frozen"]}] = row;
+  }
+  REQUIRE(counted.size() == 4);
+  for (const bool frozen : {false, true}) {
+    CAPTURE(frozen);
+    const CodePart& one = PlannedPartsOf(false, frozen).one_expert;
+    const Json &two = counted[{2, frozen}], &three = counted[{3, frozen}];
+    const auto more = [&](const char* key) { return three[key].get<int>() - two[key].get<int>(); };
+    CHECK(one.forward_launches == more("forward_launches"));
+    CHECK(one.backward_launches == more("backward_launches"));
+    const std::string all = three["forward"].get<std::string>();
+    for (const char element : {'h', 'f'}) {
+      CAPTURE(element);
+      CHECK(3 * Left(one.forward, element) == Left(all, element));
+    }
+  }
 }
 
 TEST_CASE("runs of such models by the Trainer, beside what is predicted of them") {
@@ -254,6 +376,34 @@ TEST_CASE("runs of such models by the Trainer, beside what is predicted of them"
   CHECK(reserved_errors.worst == near(kPlannedMargins.reserved));
   CHECK(times.worst == near(kPlannedMargins.time));
   CHECK(runs == kPlannedMargins.runs);
+}
+
+TEST_CASE("a published run of a mixture at stage 3, beside what is predicted of it") {
+  const HardwareProfile hardware = LoadProfile("dgx-a100-80gb");
+  TorchPlay play;
+  play.model = FindModel("Qwen/Qwen3-30B-A3B", {.allowed = true}).spec;
+  play.setup.zero = ReaderZeroDefaults(3);
+  play.setup.batch.micro_batch = 1;
+  play.setup.batch.world_size = 16;
+  play.setup.batch.seq_len = 8192;
+  play.setup.precision.dtype = Dtype::kBF16;
+  play.setup.recompute = FullRecompute();
+  play.recipe.code = CodeStyle::kHf;
+  play.hardware = &hardware;
+  play.gpus_per_node = 8;
+  const TorchMachine machine(hardware, ClusterShape{16, 8});
+  const auto seconds = [&](ExpertModules experts) {
+    play.recipe.experts = experts;
+    TorchTimer timer(&machine, {});
+    dynamic_cast<const TorchBased&>(DeepSpeedRuntime()).Play(play, &timer);
+    return timer.Time(1)->step_seconds;
+  };
+  const double modules = seconds(ExpertModules::kModules);
+  CHECK(kPublishedMixture.seconds / modules ==
+        doctest::Approx(kPublishedMixture.times).epsilon(0.01));
+  // Python has less to do where experts are one parameter, or one module.
+  CHECK(seconds(ExpertModules::kLeaf) < modules / 3);
+  CHECK(seconds(ExpertModules::kFused) < modules / 15);
 }
 
 }  // namespace
