@@ -148,6 +148,12 @@ std::string ParamBufferProblem(const ModelSpec& model, const TrainSetup& setup);
 // Makes offload_param.buffer_elements large enough.
 void FitParamBuffers(const ModelSpec& model, TrainSetup& setup);
 
+// Times the reduction of a parameter's gradient in int4 with a scale for each row or column: first
+// within nodes, whatever the shard group, then between them (coalesced_collectives.py,
+// all_to_all_quant_reduce).
+void TimeQuantizedReduction(const TorchModel& model, size_t param, uint64_t gpus, TorchTimer* timer,
+                            int stream);
+
 // Create the engine of each stage.
 std::unique_ptr<TorchRuntime> MakeStages0To2(const TorchModel& model, const TorchPlay& play,
                                              TorchMemory* memory, TorchTimer* timer);

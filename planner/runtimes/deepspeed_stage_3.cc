@@ -483,7 +483,9 @@ class Stage3 : public TorchRuntime {
       const auto whole = static_cast<double>(padded);
       const double shards = whole / static_cast<double>(ranks_);
       if (zero_.quantized_gradients && timer_->nodes() > 1) {
-        for (const size_t param : bucket_params_) TimeQuantizedReduction(param);
+        for (const size_t param : bucket_params_) {
+          TimeQuantizedReduction(model_, param, gpus_, timer_, reduce_stream_);
+        }
       } else {
         timer_->Memory((count > 1 ? 4 : 2) * Sent() * whole, count > 1 ? 2 : 1, reduce_stream_);
         timer_->Collective(reduce_stream_, CollectiveOp::kReduceScatter, Sent() * whole, 1,
@@ -519,28 +521,6 @@ class Stage3 : public TorchRuntime {
     bucket_params_.clear();
     unbucketed_.clear();
     bucket_elements_ = 0;
-  }
-
-  // coalesced_collectives.py, all_to_all_quant_reduce: a tensor at a time, in int4 with a scale for
-  // each row or column, first within nodes, whatever the shard group, then between them.
-  void TimeQuantizedReduction(size_t param) {
-    const double elements = Elements(param);
-    const double nodes = timer_->nodes();
-    const double part = elements * nodes / static_cast<double>(gpus_);
-    if (model_.params[param].vector || model_.params[param].elements % (2 * gpus_) != 0) {
-      timer_->Memory(4 * elements, 1, reduce_stream_);
-      timer_->Collective(reduce_stream_, CollectiveOp::kReduceScatter, 2 * elements);
-      return;
-    }
-    const double scale_bytes = 4.0 / static_cast<double>(model_.spec.hidden);
-    timer_->Memory(2.5 * elements, 1, reduce_stream_);
-    timer_->AllToAll(reduce_stream_, elements / 2, RankGroups::kNode);
-    timer_->AllToAll(reduce_stream_, elements * scale_bytes, RankGroups::kNode);
-    timer_->Memory((elements + part) / 2, 1, reduce_stream_);
-    timer_->AllToAll(reduce_stream_, part / 2, RankGroups::kAcrossNodes);
-    timer_->AllToAll(reduce_stream_, part * scale_bytes, RankGroups::kAcrossNodes);
-    // dequantize; the nodes' parts are added one after the other.
-    timer_->Memory(2.5 * part + 6 * part, 1 + static_cast<int>(nodes), reduce_stream_);
   }
 
   // partition_grads: with the optimizer on the host, shards of gradients are there too, and come

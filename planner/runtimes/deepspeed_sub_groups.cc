@@ -296,4 +296,26 @@ void FitParamBuffers(const ModelSpec& model, TrainSetup& setup) {
   size = std::max(size, LargestFilePart(model, setup));
 }
 
+void TimeQuantizedReduction(const TorchModel& model, size_t param, uint64_t gpus, TorchTimer* timer,
+                            int stream) {
+  const TorchParam& reduced = model.params[param];
+  const auto elements = static_cast<double>(reduced.elements);
+  const double nodes = timer->nodes();
+  const double part = elements * nodes / static_cast<double>(gpus);
+  if (reduced.vector || reduced.elements % (2 * gpus) != 0) {
+    timer->Memory(4 * elements, 1, stream);
+    timer->Collective(stream, CollectiveOp::kReduceScatter, 2 * elements);
+    return;
+  }
+  const double scale_bytes = 4.0 / static_cast<double>(model.spec.hidden);
+  timer->Memory(2.5 * elements, 1, stream);
+  timer->AllToAll(stream, elements / 2, RankGroups::kNode);
+  timer->AllToAll(stream, elements * scale_bytes, RankGroups::kNode);
+  timer->Memory((elements + part) / 2, 1, stream);
+  timer->AllToAll(stream, part / 2, RankGroups::kAcrossNodes);
+  timer->AllToAll(stream, part * scale_bytes, RankGroups::kAcrossNodes);
+  // dequantize; the nodes' parts are added one after the other.
+  timer->Memory(2.5 * part + 6 * part, 1 + static_cast<int>(nodes), stream);
+}
+
 }  // namespace zeroplan

@@ -2,6 +2,7 @@
 
 #include "core/model/model_family.h"
 #include "planner/runtimes/torch_adapters.h"
+#include "planner/runtimes/torch_based.h"
 
 namespace zeroplan {
 namespace {
@@ -234,6 +235,28 @@ TowerBytes TowerBytesOf(const VisionTower& tower, bool autocast) {
   // Queries, keys and values cast what the first norm made, the MLP what the second did.
   const int hidden = autocast ? 24 : 16, ends = autocast ? 6 : 4;
   return tower.quick_gelu ? TowerBytes{hidden, 6, 16, ends, 4} : TowerBytes{hidden, 4, 16, ends, 0};
+}
+
+void TorchBased::RefuseExperts(const TorchPlay& play) const {
+  const ExpertModules experts = play.recipe.experts;
+  if (experts == ExpertModules::kFused) return;
+  const std::string_view name = ExpertModulesName(experts);
+  const PlannedCode* code = play.model.family->planned();
+  RefuseIf(code == nullptr || code->experts == 0,
+           "⟦experts⟧ {} has no effect: {} has no experts; leave it out", name, play.model.name);
+  RefuseIf(
+      !code->had_modules,
+      "⟦experts⟧ {}: transformers 4 has no linear modules for the experts of a {}, or not that "
+      "type; leave it out",
+      name, play.model.family->name());
+  RefuseIf(
+      experts == ExpertModules::kLeaf && !(reads_deepspeed_config() && play.setup.zero.stage == 3),
+      "⟦experts⟧ leaf: leaf modules are of DeepSpeed's stage 3; give modules, or ⟦runtime⟧ "
+      "deepspeed and ⟦stage⟧ 3");
+  RefuseIf(
+      !HasAdapters(play.model) && CastsTrained(play),
+      "⟦experts⟧ {} is counted with parameters in 16 bit; give ⟦param_dtype⟧ bf16 or ⟦code⟧ hf",
+      name);
 }
 
 }  // namespace zeroplan

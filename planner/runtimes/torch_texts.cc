@@ -333,28 +333,6 @@ void TorchBased::RefuseDtype(const TorchPlay& play, Dtype held) const {
            "pass; give ⟦dtype⟧ bf16 or leave it out");
 }
 
-void TorchBased::RefuseExperts(const TorchPlay& play) const {
-  const ExpertModules experts = play.recipe.experts;
-  if (experts == ExpertModules::kFused) return;
-  const std::string_view name = ExpertModulesName(experts);
-  const PlannedCode* code = play.model.family->planned();
-  RefuseIf(code == nullptr || code->experts == 0,
-           "⟦experts⟧ {} has no effect: {} has no experts; leave it out", name, play.model.name);
-  RefuseIf(
-      !code->had_modules,
-      "⟦experts⟧ {}: transformers 4 has no linear modules for the experts of a {}, or not that "
-      "type; leave it out",
-      name, play.model.family->name());
-  RefuseIf(
-      experts == ExpertModules::kLeaf && !(reads_deepspeed_config() && play.setup.zero.stage == 3),
-      "⟦experts⟧ leaf: leaf modules are of DeepSpeed's stage 3; give modules, or ⟦runtime⟧ "
-      "deepspeed and ⟦stage⟧ 3");
-  RefuseIf(
-      !HasAdapters(play.model) && CastsTrained(play),
-      "⟦experts⟧ {} is counted with parameters in 16 bit; give ⟦param_dtype⟧ bf16 or ⟦code⟧ hf",
-      name);
-}
-
 void TorchBased::RefuseAdapters(const TorchPlay& play) const {
   const ModelSpec& model = play.model;
   RefuseIf(play.recipe.kbit && !model.lora_quantized,

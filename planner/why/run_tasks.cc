@@ -18,8 +18,10 @@ constexpr std::string_view kOnline =
     "generation with its cache of keys and values, num_generations completions for each prompt, "
     "their log-probabilities, and a reference model unless beta is 0";
 constexpr std::string_view kOnlineOut =
-    "use_vllm (generation on GPUs or memory of its own), ds3_gather_for_generation False under "
-    "ZeRO-3, fewer num_generations, a shorter max_completion_length, beta 0 or LoRA (no second "
+    "use_vllm (generation on GPUs or memory of its own; with adapters ZeRO-3 still gathers the "
+    "whole "
+    "model), ds3_gather_for_generation False under ZeRO-3, fewer num_generations, a shorter "
+    "max_completion_length, beta 0 or LoRA (no second "
     "model), use_liger_kernel";
 constexpr std::string_view kPairs =
     "two sequences for each example (chosen and rejected), log-probabilities over whole logits, "

@@ -20,6 +20,8 @@ std::optional<AroundPhase> AroundOf(RunPhase phase) {
       return AroundPhase::kEvaluation;
     case RunPhase::kSaving:
       return AroundPhase::kSaving;
+    case RunPhase::kGather:
+      return AroundPhase::kGathering;
     default:
       return std::nullopt;
   }
@@ -33,7 +35,9 @@ void FindAround(const RunFailure& failure, WhyAnswer& answer) {
   const int ranks = predicted.resolved->inputs().cluster.ranks_per_node();
   const std::optional<AroundPhase> around = AroundOf(failure.phase);
   if (!around) return;
-  for (const AroundPeak& peak : torch.around) {
+  const bool gather = *around == AroundPhase::kGathering;
+  const std::vector<AroundPeak>& peaks = gather ? torch.gathers : torch.around;
+  for (const AroundPeak& peak : peaks) {
     if (peak.phase != *around) continue;
     std::string text = AroundText(peak, ranks);
     const LogFact* batch = answer.log.Fact(kEvalBatchFact);
@@ -51,7 +55,7 @@ void FindAround(const RunFailure& failure, WhyAnswer& answer) {
         "eval_accumulation_steps moves them to the host every so many, prediction_loss_only keeps "
         "none.");
   }
-  if (torch.around.empty()) {
+  if (peaks.empty()) {
     answer.findings.push_back(fmt::format(
         "What {} takes is not predicted of this run: it is known of transformers' Trainer and of "
         "DeepSpeed's engine.",

@@ -62,15 +62,15 @@ TEST_CASE("launchers, shells, schedulers and drivers: each end has its kind") {
        FailureKind::kScheduler, "preempted", "--requeue"},
       {"RuntimeError: CUDA error: uncorrectable ECC error encountered", FailureKind::kHardware,
        "ECC", "Xid"},
-      {"NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.",
-       FailureKind::kHardware, "bus", "reset"},
+      {"NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.", FailureKind::kHardware,
+       "bus", "reset"},
       {"RuntimeError: DataLoader worker (pid 99) is killed by signal: Bus error. It is possible "
        "that dataloader's workers are out of shared memory.",
        FailureKind::kCrashed, "/dev/shm", "--shm-size"},
       {"RuntimeError: DataLoader worker (pid 99) is killed by signal: Killed.",
        FailureKind::kKilled, "DataLoader worker", "dataloader_num_workers"},
-      {"RuntimeError: DataLoader worker (pid(s) 12, 13) exited unexpectedly",
-       FailureKind::kCrashed, "DataLoader worker", "dataloader_num_workers=0"},
+      {"RuntimeError: DataLoader worker (pid(s) 12, 13) exited unexpectedly", FailureKind::kCrashed,
+       "DataLoader worker", "dataloader_num_workers=0"},
   });
   for (const Line& line : lines) {
     CAPTURE(line.text);
@@ -135,13 +135,16 @@ TEST_CASE("of several ends the one that the others follow from is the cause") {
 }
 
 TEST_CASE("a failure is denied only of a training that ended") {
-  const auto verdict = [](const std::string& text) { return WordsIn(WhyText(WhyOfText(text), 400)); };
+  const auto verdict = [](const std::string& text) {
+    return WordsIn(WhyText(WhyOfText(text), 400));
+  };
   const std::string step =
       "epoch=0/micro_step=4/global_step=4, RunningAvgSamplesPerSec=6.4, MaxMemAllocated=4.32GB\n";
   const std::string open = verdict(step + "FATAL: the file system went away\n");
-  CHECK(Has(open, "The log ends at step 4. It names no failure that is known, and no end of the "
-                  "training. The last line there that speaks of an error (line 2): FATAL: the file "
-                  "system went away"));
+  CHECK(Has(open,
+            "The log ends at step 4. It names no failure that is known, and no end of the "
+            "training. The last line there that speaks of an error (line 2): FATAL: the file "
+            "system went away"));
   CHECK(Lacks(verdict(step), "speaks of an error"));
   CHECK(Has(verdict(step + "{'train_runtime': 10.5, 'train_samples_per_second': 3.8}\n"),
             "The run ended as it should."));
@@ -243,8 +246,8 @@ TEST_CASE("a tensor of a list is one of many, whatever is fragmented") {
 }
 
 TEST_CASE("no change suffices where a fifth of what was held is unexplained") {
-  const Fields fields = {{"model", "gpt2"},     {"runtime", "ddp"},  {"gpus", "1"},
-                         {"micro_batch", "1"},  {"grad_accum", "1"}, {"seq_len", "256"},
+  const Fields fields = {{"model", "gpt2"},    {"runtime", "ddp"},  {"gpus", "1"},
+                         {"micro_batch", "1"}, {"grad_accum", "1"}, {"seq_len", "256"},
                          {"dtype", "bf16"}};
   const WhyAnswer answer = WhyOfText(Traceback({{"torch/_tensor.py", "backward"}}), fields);
   REQUIRE(answer.prediction.has_value());
