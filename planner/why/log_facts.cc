@@ -243,7 +243,7 @@ bool FactReader::Option(std::string_view name, const std::string& value, int64_t
       if (IsFalse(value)) text = known->off;
       break;
     case ValueKind::kNamed:
-      text = TextOfOption(name, value);
+      text = TextOfOption(name, value.starts_with("torch.") ? value.substr(6) : value);
       if (text.empty()) NoteUnknown(name, known->field, value, line, from);
   }
   if (text.empty()) return true;

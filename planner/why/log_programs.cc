@@ -117,7 +117,7 @@ void FactReader::Torchtitan(const std::string& line, int64_t number) {
   int64_t gpus = 1;
   std::string split;
   for (const auto& [name, ranks] : MeshIn(line)) {
-    constexpr int64_t kMost = 1'000'000;  // products stay in range
+    constexpr int64_t kMost = 1'000'000;  // keeps the mesh in range
     if (ranks < 1 || ranks > kMost || gpus > kMost) return;
     const bool known = name.starts_with("dp") || name == "fsdp" || name == "cp" || name == "batch";
     if (!known && ranks > 1) split = fmt::format("{} {}", name, ranks);

@@ -167,8 +167,8 @@ std::map<std::pair<std::string, std::string>, MarginOfRuns> MarginsOf(
     if (!time && !memory) continue;
     const EstimateInputs& inputs = row.resolved->inputs();
     MarginOfRuns& of = margins[{std::string(inputs.runtime->key()), inputs.hardware->gpu.name}];
-    if (time) of.time.push_back(*time);
-    if (memory) of.memory.push_back(*memory);
+    if (time) of.time.push_back(time.value_or(0));
+    if (memory) of.memory.push_back(memory.value_or(0));
     const bool on_host = judged.choice->footprint.torch->copied_bytes > 0;
     of.on_guessed_hosts += time && on_host && !HostWasMeasured(*inputs.hardware) ? 1 : 0;
   }

@@ -188,6 +188,10 @@ TEST_CASE("ms-swift and LLaMA-Factory: their commands, configs, speed and memory
       "train.log");
   CHECK(factory.task == "DPO");
   CHECK(TextOf(factory, "method") == "qlora");
+  CHECK(TextOf(ParseLog("t.py --torch_dtype torch.bfloat16 --load_in_4bit "
+                        "--bnb_4bit_quant_storage torch.bfloat16\n",
+                        "t"),
+               "quant_storage") == "bf16");
   CHECK(TextOf(factory, "attn") == "flash");
 }
 
