@@ -1,5 +1,6 @@
 #include "planner/runtimes/planned_parts.h"
 
+#include "core/model/lora.h"
 #include "core/model/model_family.h"
 #include "planner/runtimes/torch_adapters.h"
 #include "planner/runtimes/torch_based.h"

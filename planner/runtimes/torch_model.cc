@@ -10,6 +10,7 @@
 #include "core/model/lora.h"
 #include "core/model/model_family.h"
 #include "core/model/param_table.h"
+#include "planner/runtimes/torch_timer.h"
 
 namespace zeroplan {
 namespace {

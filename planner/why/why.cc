@@ -102,17 +102,19 @@ std::string Because(std::vector<std::string> assumed) {
   return fmt::format(" Taken without being said: {}.", fmt::join(assumed, ", "));
 }
 
-// FSDP1 moves each wrapped module to the GPU before it shards it.
-void FindWholeModules(const RunFailure& failure, WhyAnswer& answer) {
+// FSDP1 moves each wrapped module to the GPU before it shards it. False: the failure is none of
+// that.
+bool FindWholeModules(const RunFailure& failure, WhyAnswer& answer) {
   const bool moves = std::any_of(
       failure.frames.begin(), failure.frames.end(),
       [](const std::string& frame) { return frame.ends_with(" _move_states_to_device"); });
-  if (!moves) return;
+  if (!moves) return false;
   answer.findings.emplace_back(
       "FSDP1 moves a wrapped module whole to the GPU before it shards it (_move_states_to_device): "
       "layers have to be wrapped each for itself (fsdp_transformer_layer_cls_to_wrap), and a 4-bit "
       "base has to be sharded, which takes bnb_4bit_quant_storage in the dtype of training. "
       "fsdp_offload_params keeps the shards on the host.");
+  return true;
 }
 
 // What of the memory was in the way.
@@ -490,8 +492,7 @@ WhyAnswer FindWhy(const WhyRequest& request) {
   answer.assumed = merged.assumed;
   const RunFailure* cause = log.Cause();
   if (cause != nullptr && cause->kind == FailureKind::kGpuMemory) {
-    FindGpuShortage(*cause, answer);
-    FindWholeModules(*cause, answer);
+    if (!FindWholeModules(*cause, answer)) FindGpuShortage(*cause, answer);
   }
   for (const auto& [field, note] : log.unknown_values) {
     if (log.Fact(field) == nullptr && !request.given.contains(field)) answer.notes.push_back(note);

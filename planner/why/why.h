@@ -72,6 +72,7 @@ struct WhyAnswer {
   std::string why_no_prediction;  // set if nothing is missing
   std::vector<std::string> findings;
   std::vector<WhyChange> changes;  // the fastest first
+  bool changes_sought = false;     // if not, an empty list has no meaning
   bool single_changes = true;      // each change suffices alone; else they are needed together
   bool times_known = false;        // the profile is of the run's GPUs
   std::string added;               // the file and row that --add wrote

@@ -106,6 +106,7 @@ double SpeedOf(const WhyChange& change) {
 void FindChanges(MergedRequest& merged, WhyAnswer& answer) {
   const WhyPrediction& predicted = *answer.prediction;
   const TrainSetup& now = predicted.choice.setup;
+  answer.changes_sought = true;
   PlanRequest plan;
   plan.common = merged.common;
   // A config whose batch is open keeps the sequences of the run's step, too.

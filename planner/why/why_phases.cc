@@ -44,7 +44,8 @@ void FindAround(const RunFailure& failure, WhyAnswer& answer) {
     if (batch != nullptr && *around == AroundPhase::kEvaluation) {
       text += fmt::format(" The batch size is the log's ({}, line {}).", batch->from, batch->line);
     }
-    answer.findings.push_back(std::move(text));
+    // It decides, so it stands before what the log alone tells.
+    answer.findings.insert(answer.findings.begin(), std::move(text));
   }
   const bool gathers =
       std::any_of(failure.frames.begin(), failure.frames.end(),

@@ -264,6 +264,7 @@ std::string StepText(const WhyAnswer& answer) {
 std::string ChangesText(const WhyAnswer& answer, size_t columns, size_t most = SIZE_MAX) {
   const RunFailure* cause = answer.log.Cause();
   const bool of_host = cause != nullptr && cause->of_host();
+  if (answer.changes.empty() && !answer.changes_sought) return "";
   if (answer.changes.empty()) {
     const bool fits = answer.prediction->choice.fits && answer.prediction->beyond == 0;
     const bool gpu = cause != nullptr && cause->kind == FailureKind::kGpuMemory &&

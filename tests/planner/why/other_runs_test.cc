@@ -241,6 +241,13 @@ TEST_CASE("counts of parameters tell the model and the rank of its adapters") {
   CHECK(answer.log.fsdp1);
   CHECK(HasFinding(answer, "FSDP1 moves a wrapped module whole to the GPU"));
   CHECK(HasFinding(answer, "bnb_4bit_quant_storage"));
+  CHECK_FALSE(HasFinding(answer, "Not fragmentation"));
+  // Its shards are a third of what it held.
+  const WhyAnswer four = WhyOfFixture("fsdp1_qlora_init_oom.log", {{"gpus", "4"}});
+  REQUIRE(four.prediction.has_value());
+  CHECK(four.changes.empty());
+  CHECK(HasFinding(four, "so no change is known to suffice"));
+  CHECK(Lacks(WhyScreen(four, "", 400, false), "No change was found"));
   bool model = false, rank = false;
   for (const UsedFact& fact : answer.used) {
     model = model || (fact.field == "⟦model⟧" && fact.text.ends_with("-70b"));

@@ -189,6 +189,9 @@ TEST_CASE("parameters gathered outside a step are a phase of their own") {
   CHECK(cause->phase == RunPhase::kGather);
   CHECK(cause->rank == 6);
   CHECK(answer.log.task == "GRPO");
+  // 72.7 billion parameters in 16 bit, on a GPU of 85 GB.
+  REQUIRE_FALSE(answer.findings.empty());
+  CHECK(Has(answer.findings.front(), "GatheredParameters(model.parameters())"));
   CHECK(Asked(answer).empty());
   CHECK(answer.changes.empty());
   CHECK_FALSE(HasFinding(answer, "lets the allocator join them"));
