@@ -193,6 +193,14 @@ void FindGpuShortage(const RunFailure& failure, WhyAnswer& answer) {
   }
 }
 
+// The part of what a run held and wanted that was not predicted.
+double UnexplainedShare(const WhyPrediction& predicted) {
+  if (!predicted.needed) return 0;
+  return static_cast<double>(predicted.beyond) / static_cast<double>(*predicted.needed);
+}
+// Beyond this share no change is known to suffice.
+constexpr double kMostUnexplained = 0.2;
+
 // The predicted peak beside what the allocator said.
 void CompareShortage(const RunFailure& failure, WhyAnswer& answer) {
   WhyPrediction& predicted = *answer.prediction;
@@ -217,7 +225,15 @@ void CompareShortage(const RunFailure& failure, WhyAnswer& answer) {
     }
   }
   if (!phase) return;
-  if (!choice.fits) {
+  const bool init_fits =
+      phase == TorchPhase::kInit &&
+      torch.peak(TorchPhase::kInit).allocated_bytes + torch.context_bytes <= predicted.gpu_bytes;
+  if (!choice.fits && init_fits) {
+    answer.findings.push_back(
+        fmt::format("Initialisation is predicted to fit, with {} in tensors; the steps after it "
+                    "are predicted not to: {}.",
+                    GiBText(torch.peak(TorchPhase::kInit).allocated_bytes), choice.why_not));
+  } else if (!choice.fits) {
     const bool cached = gpu.Unallocated().value_or(0) >= gpu.wanted.value_or(kAuto);
     const bool tensors = torch.TensorBytes() + torch.context_bytes > predicted.gpu_bytes;
     answer.findings.push_back(fmt::format(
@@ -236,9 +252,12 @@ void CompareShortage(const RunFailure& failure, WhyAnswer& answer) {
     answer.findings.push_back(
         fmt::format("It needed {} for tensors. That is {} more than predicted for {}, so the log "
                     "and the options "
-                    "do not say all that ran.{} The changes below leave that much free.",
+                    "do not say all that ran.{}{}",
                     GiBText(*predicted.needed), GiBText(predicted.beyond),
-                    unknown ? "the peak" : RunPhaseText(failure.phase), Because(answer.assumed)));
+                    unknown ? "the peak" : RunPhaseText(failure.phase), Because(answer.assumed),
+                    UnexplainedShare(predicted) > kMostUnexplained
+                        ? ""
+                        : " The changes below leave that much free."));
   }
 }
 
@@ -455,16 +474,12 @@ std::string WhyNotPredicted(const WhyRequest& request, const RunLog& log) {
 // Returns whether too much of a run's memory is unexplained for any change to suffice by
 // prediction; if so, adds a finding.
 bool TooMuchUnexplained(WhyAnswer& answer) {
-  const WhyPrediction& predicted = *answer.prediction;
-  constexpr double kUnexplained = 0.2;
-  if (!predicted.needed) return false;
-  const auto needed = static_cast<double>(*predicted.needed);
-  const auto beyond = static_cast<double>(predicted.beyond);
-  if (beyond <= kUnexplained * needed) return false;
+  const double share = UnexplainedShare(*answer.prediction);
+  if (share <= kMostUnexplained) return false;
   answer.findings.push_back(fmt::format(
       "{:.0f} % of what the run held and wanted is not explained by what is known of it, so no "
       "change is known to suffice.",
-      100 * beyond / needed));
+      100 * share));
   return true;
 }
 

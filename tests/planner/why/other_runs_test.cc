@@ -246,6 +246,8 @@ TEST_CASE("counts of parameters tell the model and the rank of its adapters") {
   const WhyAnswer four = WhyOfFixture("fsdp1_qlora_init_oom.log", {{"gpus", "4"}});
   REQUIRE(four.prediction.has_value());
   CHECK(four.changes.empty());
+  CHECK(HasFinding(four, "Initialisation is predicted to fit"));
+  CHECK_FALSE(HasFinding(four, "The prediction agrees"));
   CHECK(HasFinding(four, "so no change is known to suffice"));
   CHECK(Lacks(WhyScreen(four, "", 400, false), "No change was found"));
   bool model = false, rank = false;
