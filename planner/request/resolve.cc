@@ -26,6 +26,7 @@
 #include "planner/advice/flips.h"
 #include "planner/footprint.h"
 #include "planner/request/parse.h"
+#include "planner/runtimes/deepspeed_engine.h"
 #include "planner/search/search_space.h"
 
 namespace zeroplan {
@@ -454,6 +455,7 @@ std::vector<TrainSetup> ResolveSetups(const Request& request, const ModelSpec& m
   if (request.settings.pin_memory == PinMemory::kOff) {
     for (TrainSetup& setup : setups) UsePageableMemory(setup.zero);
   }
+  for (TrainSetup& setup : setups) FitParamBuffers(model, setup);
   return setups;
 }
 

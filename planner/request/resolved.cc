@@ -14,7 +14,6 @@
 #include "planner/request/data_fields.h"
 #include "planner/request/parse.h"
 #include "planner/request/resolve.h"
-#include "planner/runtimes/deepspeed_engine.h"
 #include "planner/runtimes/runtimes.h"
 
 namespace zeroplan {
@@ -567,9 +566,6 @@ ResolvedEstimate::ResolvedEstimate(Request request, Assumptions& assumptions)
     }
   }
   inputs.setups = runtime.Completed(std::move(inputs.setups), request.config.given());
-  if (!request.config.given()) {
-    for (TrainSetup& setup : inputs.setups) FitParamBuffers(inputs.model, setup);
-  }
   const JudgeInputs judged{inputs.model, inputs.lower, inputs.recipe, inputs.hardware};
   const auto takes = [&](const TrainSetup& setup) { return runtime.Takes(judged, setup); };
   if (std::any_of(inputs.setups.begin(), inputs.setups.end(), takes)) {

@@ -159,7 +159,7 @@ void TorchModel::Quantize(const TorchModule& module, size_t adapters) {
   const bool in_layer = module.product;
   const std::string_view name = module.name;
   const bool linear =
-      in_layer ? !(name.ends_with("experts") || (!separate_experts() && name.ends_with(".gate")) ||
+      in_layer ? !(name.ends_with(".experts") || (!separate_experts() && name.ends_with(".gate")) ||
                    name.ends_with("mlp.router"))
                : IsTowerLinear(name);
   for (const int param : module.params) {

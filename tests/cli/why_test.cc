@@ -37,14 +37,14 @@ TEST_CASE("why: what is missing ends with 2, after what the log tells") {
   CHECK(run.exit_code == 2);
   CHECK(Has(run.out, wording::kItRanOutOfGpu3));
   CHECK(Has(run.err, wording::kDoesNotSayWhatPrediction));
-  for (const char* option : {"--model", "--runtime", "--seq-len", "--micro-batch"}) {
+  for (const char* option : {"--model", "--seq-len", "--micro-batch"}) {
     CHECK(Has(run.err, option));
   }
   const RunResult json = RunZeroplan("why --format json " + WhyLog("trainer_loss.log"));
   CHECK(json.exit_code == 2);
   const WhyReport report = WhyReport::parse(json.out);
   CHECK(report["prediction"].is_null());
-  CHECK(report["missing"].size() == 5);
+  CHECK(report["missing"].size() == 3);
   const RunResult nothing = RunZeroplan("why " + SourcePath("LICENSE"));
   CHECK(nothing.exit_code == 2);
   CHECK(nothing.out.empty());

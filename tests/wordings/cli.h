@@ -581,7 +581,7 @@ inline constexpr const char kPerDeviceTrainBatchSize[] =
     "--micro-batch 4 --grad-accum 4 [per_device_train_batch_size 4";
 inline constexpr const char kItRanOutOfGpu3[] = "It ran out of GPU memory in logits and loss";
 inline constexpr const char kDoesNotSayWhatPrediction[] =
-    "does not say what a prediction takes; give --model, the model; --runtime";
+    "does not say what a prediction takes; give --model, the model; --seq-len";
 inline constexpr const char kNothingOfTrainingRunIs[] = "nothing of a training run is recognised";
 inline constexpr const char kStdinItRanOutOf[] =
     "stdin: It ran out of GPU memory in logits and loss";
