@@ -234,15 +234,7 @@ const SignalEnd* ShellNotice(std::string_view line) {
   return nullptr;
 }
 
-}  // namespace
-
-std::string_view FailureKindName(FailureKind kind) {
-  constexpr std::array<std::string_view, 11> kNames = {
-      "gpu_memory", "host_memory", "killed",   "timeout",   "interrupted", "error",
-      "crashed",    "aborted",     "hardware", "scheduler", "exited"};
-  return kNames[static_cast<size_t>(kind)];
-}
-
+// The end with an exit code: of Python's subprocess module (-9), or of a shell (137).
 std::optional<KnownEnd> EndWithCode(int code) {
   constexpr int kShell = 128, kSignalMost = 31;  // a shell adds 128 to the signal
   if (code == 0) return std::nullopt;
@@ -254,6 +246,15 @@ std::optional<KnownEnd> EndWithCode(int code) {
                     std::string(kOwnOutput)};
   }
   return KnownEnd{FailureKind::kExited, fmt::format("exit code {}", code), std::string(kOwnOutput)};
+}
+
+}  // namespace
+
+std::string_view FailureKindName(FailureKind kind) {
+  constexpr std::array<std::string_view, 11> kNames = {
+      "gpu_memory", "host_memory", "killed",   "timeout",   "interrupted", "error",
+      "crashed",    "aborted",     "hardware", "scheduler", "exited"};
+  return kNames[static_cast<size_t>(kind)];
 }
 
 size_t ExceptionName(std::string_view text) {

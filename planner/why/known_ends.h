@@ -19,8 +19,6 @@ struct KnownEnd {
 
 // The end that a line tells of; unset: it tells of none, or of an end with exit code 0.
 std::optional<KnownEnd> EndIn(std::string_view line);
-// The end with an exit code: of Python's subprocess module (-9), or of a shell (137).
-std::optional<KnownEnd> EndWithCode(int code);
 
 // The length of the exception's name that a traceback's last line begins with ("RuntimeError:
 // ..."); 0: it begins with none.

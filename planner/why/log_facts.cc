@@ -351,17 +351,18 @@ void FactReader::TrainerHeader(const std::string& line, int64_t number) {
   }
 }
 
+void FactReader::Count(std::string_view line, std::string_view key, std::string_view field,
+                       int64_t number) {
+  const std::optional<int64_t> value = CountAfter(line, key);
+  if (!value || *value == 0) return;
+  Add(field, std::to_string(*value), number, std::string(Trimmed(key)), kFromEngine);
+}
+
 void FactReader::Headers(const std::string& line, int64_t number) {
   AccelerateLine(line, number);
-  const auto count = [&](std::string_view key, std::string_view field) {
-    if (!HasPart(line, key)) return;
-    const std::optional<int64_t> value = CountAfter(line, key);
-    if (!value || *value == 0) return;
-    Add(field, std::to_string(*value), number, std::string(Trimmed(key)), kFromEngine);
-  };
   TrainerHeader(line, number);
-  count("Num processes:", "⟦gpus⟧");
-  count("dist_world_size=", "⟦gpus⟧");
+  Count(line, "Num processes:", "⟦gpus⟧", number);
+  Count(line, "dist_world_size=", "⟦gpus⟧", number);
   const bool set = HasPart(line, "ALLOC_CONF=") && !HasPart(line, "try setting");
   if (set && HasPart(line, "expandable_segments:True")) {
     Add("⟦expandable_segments⟧", "true", number, "PYTORCH_CUDA_ALLOC_CONF", kStated);

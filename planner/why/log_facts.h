@@ -62,6 +62,8 @@ class FactReader {
   void TorchtuneModel(std::string_view component, int64_t number);
   // An adapted linear by torchtune's name.
   void TorchtuneTarget(std::string_view linear, int64_t number);
+  // The positive whole number after `key`, if the line has it, as the engine's word for `field`.
+  void Count(std::string_view line, std::string_view key, std::string_view field, int64_t number);
   void NotPredictedBecause(std::string why, std::string_view unless);
 
   RunLog* log_;

@@ -81,20 +81,15 @@ void FactReader::NotPredictedBecause(std::string why, std::string_view unless) {
 }
 
 void FactReader::Torchtitan(const std::string& line, int64_t number) {
-  const auto count = [&](std::string_view key, std::string_view field) {
-    const std::optional<int64_t> value = CountAfter(line, key);
-    if (!value || *value == 0) return;
-    Add(field, std::to_string(*value), number, std::string(Trimmed(key)), kFromEngine);
-  };
   const auto own = [&](std::string_view from) {
     Program("torchtitan");
     Add("⟦code⟧", "torchtitan", number, std::string(from), kFromEngine);
     Add("⟦runtime⟧", "fsdp2", number, std::string(from), kFollows);
   };
   if (HasPart(line, "sequence length ") && HasPart(line, "local batch size ")) {
-    count("sequence length ", "⟦seq_len⟧");
-    count("local batch size ", "⟦micro_batch⟧");
-    count("gradient accumulation steps ", "⟦grad_accum⟧");
+    Count(line, "sequence length ", "⟦seq_len⟧", number);
+    Count(line, "local batch size ", "⟦micro_batch⟧", number);
+    Count(line, "gradient accumulation steps ", "⟦grad_accum⟧", number);
     own("torchtitan's trainer");
   }
   // "Model llama3 8B size: 8,030,261,248 total parameters"
@@ -244,17 +239,11 @@ void FactReader::Unsloth(const std::string& line, int64_t number) {
   if (std::find(log_->programs.begin(), log_->programs.end(), "Unsloth") == log_->programs.end()) {
     return;
   }
-  const auto count = [&](std::string_view key, std::string_view field) {
-    const std::optional<int64_t> value = CountAfter(line, key);
-    if (!value || *value == 0) return;
-    Add(field, std::to_string(*value), number, std::string(key.substr(0, key.find(" = "))),
-        kFromEngine);
-  };
-  count("Num GPUs = ", "⟦gpus⟧");
-  count("Num GPUs used = ", "⟦gpus⟧");
-  count("Batch size per device = ", "⟦micro_batch⟧");
-  count("Gradient Accumulation steps = ", "⟦grad_accum⟧");
-  count("Gradient accumulation steps = ", "⟦grad_accum⟧");
+  Count(line, "Num GPUs", "⟦gpus⟧", number);
+  Count(line, "Num GPUs used", "⟦gpus⟧", number);
+  Count(line, "Batch size per device", "⟦micro_batch⟧", number);
+  Count(line, "Gradient Accumulation steps", "⟦grad_accum⟧", number);
+  Count(line, "Gradient accumulation steps", "⟦grad_accum⟧", number);
   // "GPU: Tesla T4. Max memory: 14.748 GB", "NVIDIA L4. Num GPUs = 1. Max memory: 22.161 GB"
   const size_t end = std::min(line.find(". Num GPUs"), line.find(". Max memory"));
   if (end == std::string::npos) return;
