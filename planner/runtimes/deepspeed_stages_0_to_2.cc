@@ -100,20 +100,12 @@ void TimeGather(uint64_t elements, size_t params, TorchTimer* timer) {
   timer->Host(timer->constants().gradient_hook * static_cast<double>(params));
 }
 
-// BF16_Optimizer (deepspeed/runtime/bf16_optimizer.py), which the engine takes at stage 1 where
-// bf16 gradients are summed in fp32 on the GPU (engine.py, _do_optimizer_sanity_check). Sums are
-// whole on every rank; 16-bit gradients live until the update.
-class Bf16Stage1 : public TorchRuntime {
- public:
-  Bf16Stage1(const TorchModel& model, const TorchPlay& play, TorchMemory* memory, TorchTimer* timer)
-      : TorchRuntime(model, play.setup, memory, timer),
-        sent_(GradBytes(play.setup.precision).sent),
-        elements_(AlignedElements(model.trained_elements(), gpus_)),
-        partition_(elements_ / gpus_),
-        optimizer_(play, {partition_}, memory, timer) {}
-
-  // _setup_for_real_optimizer
-  void Init() override {
+// The model as it is loaded, in 16 bit on every rank, before an optimizer flattens it.
+class LoadedWhole : public TorchRuntime {
+ protected:
+  using TorchRuntime::TorchRuntime;
+  // The trained parameters; the frozen ones stay as long as the run.
+  std::vector<Tensor> MakeParams() {
     std::vector<Tensor> params;
     MakeFrozen();
     for (const TorchParam& param : model_.trained()) {
@@ -121,8 +113,28 @@ class Bf16Stage1 : public TorchRuntime {
     }
     if (model_.spec.tied_head) {
       // torch.nn.Linear makes a weight of its own before it is tied.
-      const Tensor head = New(TorchClass::kParams, 2 * model_.params[Embedding()].elements);
+      const auto embedding = static_cast<size_t>(model_.embedding());
+      const Tensor head = New(TorchClass::kParams, 2 * model_.params[embedding].elements);
     }
+    return params;
+  }
+};
+
+// BF16_Optimizer (deepspeed/runtime/bf16_optimizer.py), which the engine takes at stage 1 where
+// bf16 gradients are summed in fp32 on the GPU (engine.py, _do_optimizer_sanity_check). Sums are
+// whole on every rank; 16-bit gradients live until the update.
+class Bf16Stage1 : public LoadedWhole {
+ public:
+  Bf16Stage1(const TorchModel& model, const TorchPlay& play, TorchMemory* memory, TorchTimer* timer)
+      : LoadedWhole(model, play.setup, memory, timer),
+        sent_(GradBytes(play.setup.precision).sent),
+        elements_(AlignedElements(model.trained_elements(), gpus_)),
+        partition_(elements_ / gpus_),
+        optimizer_(play, {partition_}, memory, timer) {}
+
+  // _setup_for_real_optimizer
+  void Init() override {
+    std::vector<Tensor> params = MakeParams();
     flat_ = New(TorchClass::kParams, 2 * elements_);
     params.clear();
     {
@@ -174,8 +186,6 @@ class Bf16Stage1 : public TorchRuntime {
   }
 
  private:
-  size_t Embedding() const { return static_cast<size_t>(model_.embedding()); }
-
   const uint64_t sent_, elements_, partition_;
   ZeroOptimizer optimizer_;
   Tensor flat_, master_, sums_;
@@ -185,10 +195,10 @@ class Bf16Stage1 : public TorchRuntime {
 // DeepSpeedZeroOptimizer (deepspeed/runtime/zero/stage_1_and_2.py). Functions named below are its
 // own unless a file is given. Stage 2 sums micro-steps in 16 bit whatever grad_accum_dtype is,
 // because copy_grads_in_partition's buffer has the dtype of the parameters.
-class Stage1And2 : public TorchRuntime {
+class Stage1And2 : public LoadedWhole {
  public:
   Stage1And2(const TorchModel& model, const TorchPlay& play, TorchMemory* memory, TorchTimer* timer)
-      : TorchRuntime(model, play.setup, memory, timer),
+      : LoadedWhole(model, play.setup, memory, timer),
         accumulates_(play.setup.batch.grad_accum > 1),
         held_(play.setup.precision),
         sent_(GradBytes(play.setup.precision).sent) {
@@ -206,16 +216,7 @@ class Stage1And2 : public TorchRuntime {
   }
 
   void Init() override {
-    std::vector<Tensor> params;
-    MakeFrozen();
-    for (const TorchParam& param : model_.trained()) {
-      params.push_back(New(TorchClass::kParams, 2 * param.elements));
-    }
-    if (model_.spec.tied_head) {
-      // torch.nn.Linear makes a weight of its own before it is tied.
-      const auto embedding = static_cast<size_t>(model_.embedding());
-      const Tensor head = New(TorchClass::kParams, 2 * model_.params[embedding].elements);
-    }
+    std::vector<Tensor> params = MakeParams();
     // __init__: the cache is emptied, parameters are flattened beside themselves and become views.
     memory_->EmptyCache();
     if (!memory_->DriverHas(2 * elements_)) {
