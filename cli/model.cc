@@ -74,6 +74,7 @@ std::string ModelJson(const std::string& name) {
                {"family", spec.family->name()},
                {"params", spec.ParamCount()},
                {"unpadded_params", spec.UnpaddedParamCount()},
+               {"active_params", spec.ActiveParamCount()},
                {"layers", spec.layers},
                {"hidden", spec.hidden},
                {"heads", spec.heads},
@@ -104,6 +105,15 @@ std::string ShowModel(const std::string& name) {
   text += fmt::format(
       "parameters  {}{}\n\n", spec.ParamCount(),
       padded ? fmt::format(" in memory, {} without padding", spec.UnpaddedParamCount()) : "");
+  if (spec.experts > 0) {
+    text.pop_back();
+    text += fmt::format(
+        "experts     {} of width {}, {} a token{}{}\nactive      {} parameters\n\n", spec.experts,
+        spec.ExpertFfn(), spec.experts_per_token,
+        spec.shared_ffn > 0 ? fmt::format(", a shared one of {}", spec.shared_ffn) : "",
+        spec.dense_layers.empty() ? "" : fmt::format("; layers {} have an MLP", spec.dense_layers),
+        spec.ActiveParamCount());
+  }
   for (const ModelPreset& preset : ModelPresets()) {
     if (preset.spec.name != spec.name || preset.published.empty()) continue;
     text.pop_back();

@@ -30,14 +30,35 @@ uint64_t OrderedIn(const Program& program, const LaunchKernel& launch) {
   return has ? args[kBackwardScratch].bytes : AttentionWorkspaceBytes(launch.dims, true);
 }
 
+bool IsGrouped(CostKind cost) {
+  return cost == CostKind::kGroupedForward || cost == CostKind::kGroupedData ||
+         cost == CostKind::kGroupedWeight;
+}
+
 // A product of a layer as GemmCost times it.
 struct TimedShape {
   GemmKind kind;
   int64_t m, k, n;
 };
+// The matmuls of all experts as one. Each expert's rows end in a tile that is half full on
+// average: with R rows as many as R and half a tile for each. A gradient of weights sums over an
+// expert's rows alone, for an output of all experts.
+TimedShape GroupedShape(CostKind cost, const KernelDims& dims) {
+  constexpr int64_t kHalfTile = 64;
+  const auto [R, K, N, E] = FirstDims<4>(dims);
+  switch (cost) {
+    case CostKind::kGroupedForward:
+      return {GemmKind::kForward, R + E * kHalfTile, K, N};
+    case CostKind::kGroupedData:
+      return {GemmKind::kData, R + E * kHalfTile, K, N};
+    default:
+      return {GemmKind::kWeight, std::max<int64_t>(1, R / E), K, N * E};
+  }
+}
 // kFp8Matmul multiplies [M,K] by [N,K] in every direction: with fast sums forward, without as a
 // gradient, of which a product of M by N over K is [M,K'] = [M,N'] * [K',N']^T.
 TimedShape ShapeOf(CostKind cost, Dtype dtype, const KernelDims& dims) {
+  if (IsGrouped(cost)) return GroupedShape(cost, dims);
   const auto [M, K, N, rows_a, rows_b, fast] = dims;
   if (DtypeBytes(dtype) == 1 && fast == 0) return {GemmKind::kData, M, N, K};
   return {*ProductKind(cost), M, K, N};
@@ -119,7 +140,7 @@ KernelCost::Cost KernelCost::Of(const Program& program, const LaunchKernel& laun
   // What a FLOP draws is known in 16 bits.
   const Cost found = {seconds, SpeedBesideCollective(key),
                       dtype == Dtype::kF32 ? GpuWork{seconds}
-                      : ProductKind(cost)
+                      : ProductKind(cost) || IsGrouped(cost)
                           ? power_.Product(seconds, power_.As16Bits(dtype, flops), bytes)
                           : power_.Attention(seconds, flops, bytes)};
   slots_[at] = {key, found};
@@ -135,7 +156,7 @@ KernelCost::Cost KernelCost::WithSide(Cost cost, double seconds) {
 
 double KernelCost::SpeedBesideCollective(const Key& key) const {
   const CostKind cost = KernelInfo(key.kernel).cost;
-  if (!ProductKind(cost)) return overlapped_compute_;
+  if (!ProductKind(cost) && !IsGrouped(cost)) return overlapped_compute_;
   const TimedShape shape = ShapeOf(cost, key.dtype, key.dims);
   return std::min(overlapped_compute_, gemm_.SpeedOnShare(shape.kind, key.dtype, shape.m, shape.k,
                                                           shape.n, overlapped_compute_));
@@ -151,6 +172,13 @@ double KernelCost::Compute(const Key& key) const {
     case CostKind::kDataProduct:
     case CostKind::kWeightProduct:
       return std::max(least, ProductSeconds(key));
+    case CostKind::kGroupedForward:
+    case CostKind::kGroupedData:
+    case CostKind::kGroupedWeight: {
+      const TimedShape shape_of_all = GroupedShape(cost, key.dims);
+      return std::max(least, gemm_.Seconds(shape_of_all.kind, key.dtype, shape_of_all.m,
+                                           shape_of_all.k, shape_of_all.n));
+    }
     case CostKind::kAttentionForward:
     case CostKind::kAttentionBackward:
       return std::max(least,

@@ -64,9 +64,9 @@ names the smallest change that would.)";
 
 std::string Headline(const Plan& plan) {
   const bool programs = plan.runtime->facts().trains_here;
-  return Paragraph(fmt::format("{}{}: {} parameters, sequence {}, {}{}", plan.model.name,
+  return Paragraph(fmt::format("{}{}: {}, sequence {}, {}{}", plan.model.name,
                                programs ? "" : fmt::format(" under {}", plan.runtime->version()),
-                               FormatCount(plan.model.ParamCount()), plan.setup.batch.seq_len,
+                               plan.model.CountsText(), plan.setup.batch.seq_len,
                                PrecisionText(plan.setup),
                                programs ? "" : fmt::format(", {}", RecipeText(plan.recipe))),
                    2) +
@@ -319,7 +319,8 @@ bool Compares(PlanOptions& options, Assumptions& assumptions) {
   }
   const ModelFields& model = options.common.model;
   if (!only.empty() || options.as_json() || model.method || model.lora.given() ||
-      !options.common.runtime.of().facts().trains_here || !HasWeights(model)) {
+      !options.common.runtime.of().facts().trains_here || !HasWeights(model) ||
+      !TakesAdapters(model, options.common.runtime.of())) {
     return false;
   }
   options.compared.emplace({TuningMethod::kFull, TuningMethod::kLora});

@@ -10,6 +10,10 @@
 #include "core/base/units.h"
 #include "core/families/gpt2/gpt2.h"
 #include "core/families/llama/llama.h"
+#include "core/families/mixtral/mixtral.h"
+#include "core/families/olmoe/olmoe.h"
+#include "core/families/qwen2_moe/qwen2_moe.h"
+#include "core/families/qwen3_moe/qwen3_moe.h"
 
 namespace zeroplan {
 
@@ -107,6 +111,7 @@ ModelSpec ReadHuggingFaceConfig(const JsonNode& root, const ModelSource& source,
     if (known->name() == *type) family = known;
   }
   const OtherModelReader* other = OtherReader();
+  if (others.preferred && other != nullptr && other->Knows(*type)) family = nullptr;
   if (family == nullptr && (!others.allowed || other == nullptr)) {
     config.FailValue(
         "model_type",
@@ -136,7 +141,9 @@ ModelSpec ReadHuggingFaceConfig(const JsonNode& root, const ModelSource& source,
 std::string WriteHuggingFaceConfig(const ModelSpec& spec) { return spec.family->WriteConfig(spec); }
 
 FamilyList ModelFamilies() {
-  static const ModelFamily* const families[] = {&Gpt2(), &Llama(), &Mistral(), &Qwen2(), &Qwen3()};
+  static const ModelFamily* const families[] = {&Gpt2(),  &Llama(),   &Mistral(),
+                                                &Qwen2(), &Qwen3(),   &Qwen3Moe(),
+                                                &Olmoe(), &Mixtral(), &Qwen2Moe()};
   return families;
 }
 

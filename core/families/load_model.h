@@ -58,6 +58,9 @@ struct NamedModel {
 // Models that zeroplan plans for other programs, and does not train: refused unless allowed.
 struct OtherModels {
   bool allowed = false;
+  // Types that it both trains and plans for other programs are read as the latter: the graph of
+  // such a family is not what those programs run.
+  bool preferred = false;
   std::optional<int64_t> image_tokens = {};  // image tokens of a sequence, for models with vision
 };
 

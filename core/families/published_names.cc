@@ -270,7 +270,11 @@ WhyNot WhyNone(const Words& words) {
     const bool experts = word.find('x') != std::string::npos && IsCount(word, 'b');  // 8x7b
     const bool active = word == "a" && IsCount(next, 'b');                           // A3B
     if (experts || active || IsIn(word, {"moe", "mixtral"})) {
-      return {"it is a mixture of experts, which zeroplan does not train", false, Needs::kConfig};
+      return {
+          fmt::format("it is a mixture of experts, and no preset has its shape; zeroplan trains "
+                      "models of the types {}",
+                      QuotedNames(ModelFamilies())),
+          false, Needs::kConfig};
     }
   }
   if (trained || words.empty()) return {};
@@ -395,9 +399,25 @@ ModelSpec LoadModel(const std::string& name_or_path) {
   return std::move(model.spec);
 }
 
+namespace {
+
+// A preset as other programs' model, where that is preferred.
+NamedModel AsPreferred(NamedModel model, const OtherModels& others) {
+  const OtherModelReader* reader = OtherModelsReader();
+  const std::string type(model.spec.family->name());
+  if (!others.preferred || reader == nullptr || !reader->Knows(type)) return model;
+  const std::string source = "the preset " + model.spec.name;
+  model.spec = reader->Read({source, {}, model.spec.name},
+                            ParseJsonText(WriteHuggingFaceConfig(model.spec), source), type, others,
+                            nullptr);
+  return model;
+}
+
+}  // namespace
+
 NamedModel FindModel(const std::string& name_or_path, const OtherModels& others) {
   for (const ModelPreset& preset : ModelPresets()) {
-    if (preset.spec.name == name_or_path) return {.spec = preset.spec};
+    if (preset.spec.name == name_or_path) return AsPreferred({.spec = preset.spec}, others);
   }
   std::error_code ignored;
   const fs::path path(name_or_path);
@@ -431,7 +451,7 @@ NamedModel FindModel(const std::string& name_or_path, const OtherModels& others)
     if (other != nullptr) return FromConfig(name_or_path, *other, others);
     ThrowNoModel(name_or_path);
   }
-  return FromPreset(name_or_path, match);
+  return AsPreferred(FromPreset(name_or_path, match), others);
 }
 
 }  // namespace zeroplan

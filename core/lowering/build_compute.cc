@@ -80,7 +80,9 @@ Value Forward(GraphBuilder& builder, ModelGraph& graph) {
 }
 
 void ForwardBackward(GraphBuilder& builder, ModelGraph& graph) {
-  const Value y_MC = graph.Final(Forward(builder, graph));
+  const Value x_MC = Forward(builder, graph);
+  builder.BalanceExperts();
+  const Value y_MC = graph.Final(x_MC);
   const Value dy_MC = builder.HeadLoss(y_MC, graph.head(), true);
   const auto layers = static_cast<int>(builder.model().layers);
   builder.At(Phase::kBackward, layers);
@@ -136,6 +138,14 @@ void AddInputs(Program& p, const LowerOptions& options) {
       AddPersistent(p, "tokens", Role::kTokens, Dtype::kI32, token_bytes, Space::kDevice);
   p.tokens_host_buffer =
       AddPersistent(p, "tokens", Role::kTokensHost, Dtype::kI32, token_bytes, Space::kPinned);
+  if (train && p.model.experts > 0) {
+    const uint64_t totals = 3 + static_cast<uint64_t>(ExpertLayers(p.model) * p.model.experts);
+    const uint64_t bytes = totals * DtypeBytes(Dtype::kF64);
+    p.router_totals_buffer =
+        AddPersistent(p, "router_totals", Role::kLoss, Dtype::kF64, bytes, Space::kDevice);
+    p.router_totals_host_buffer =
+        AddPersistent(p, "router_totals", Role::kStaging, Dtype::kF64, bytes, Space::kPinned);
+  }
   AddUnitBuffers(p, train);
 }
 

@@ -33,6 +33,12 @@ GraphBuilder::GraphBuilder(Program& program, Section section, int64_t batch,
     if (id >= home_layer_.size()) home_layer_.resize(id + 1, kNoHome);
     if (home_layer_[id] == kNoHome) home_layer_[id] = tensor.layer;
   }
+  if (program.model.experts > 0 && section == Section::kMicroStep) {
+    const auto layers = static_cast<uint64_t>(ExpertLayers(program.model));
+    const auto experts = static_cast<uint64_t>(program.model.experts);
+    router_stats_ = AddActivation({"router_stats", -2}, layers * (2 * experts + 1), Dtype::kF32);
+    balance_ = AddActivation({"balance", -2}, experts + 1, Dtype::kF32);
+  }
   tensor_of_.assign(static_cast<size_t>(program.model.layers + 2) * home_layer_.size(), -1);
   for (size_t i = 0; i < tensors.size(); ++i) {
     tensor_of_[static_cast<size_t>(tensors[i].layer + 1) * home_layer_.size() +
@@ -362,15 +368,17 @@ BufferId GraphBuilder::RotaryTable() {
 
 Rotary GraphBuilder::RotaryForward(const Value& qkv_MN, int norm, BufferId table_TD, Label label) {
   Rotary rotary{.norm = norm, .qkv_MN = qkv_MN, .out_MN = qkv_MN, .table_TD = table_TD};
-  const KernelDims dims = RotaryDims();
+  KernelDims dims = RotaryDims();
   if (norm == kNoParam) {
     emit_.Launch(KernelId::kRotaryForward, dims, kNoFlags, {All(qkv_MN), All(table_TD)},
                  Stream::kCompute, {}, Starts());
     return rotary;
   }
   rotary.out_MN = Activation(label, qkv_MN.rows, qkv_MN.cols);
-  rotary.rstd = AddActivation("head_rstd", static_cast<uint64_t>(qkv_MN.rows * (dims[2] + dims[3])),
-                              Dtype::kF32);
+  const bool whole = program_.model.qk_norm_whole;
+  dims[5] = whole ? 1 : 0;
+  const int64_t norms = whole ? 2 : dims[2] + dims[3];
+  rotary.rstd = AddActivation("head_rstd", static_cast<uint64_t>(qkv_MN.rows * norms), Dtype::kF32);
   emit_.Launch(KernelId::kQkNormRotaryForward, dims, kNoFlags,
                {All(qkv_MN), Param(norm), All(table_TD), All(rotary.out_MN), All(rotary.rstd)},
                Stream::kCompute, {program_.model.layer_norm_eps}, Starts());
@@ -378,12 +386,13 @@ Rotary GraphBuilder::RotaryForward(const Value& qkv_MN, int norm, BufferId table
 }
 
 void GraphBuilder::RotaryBackward(const Rotary& rotary, const Value& dqkv_MN) {
-  const KernelDims dims = RotaryDims();
+  KernelDims dims = RotaryDims();
   if (rotary.norm == kNoParam) {
     emit_.Launch(KernelId::kRotaryBackward, dims, kNoFlags, {All(dqkv_MN), All(rotary.table_TD)},
                  Stream::kCompute, {}, Starts());
     return;
   }
+  dims[5] = program_.model.qk_norm_whole ? 1 : 0;
   emit_.Launch(KernelId::kQkNormRotaryBackward, dims, kNoFlags,
                {All(dqkv_MN), All(rotary.qkv_MN), Param(rotary.norm), All(rotary.rstd),
                 All(rotary.table_TD), GradOrScratch(rotary.norm)},

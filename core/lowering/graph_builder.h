@@ -73,6 +73,31 @@ struct SwiGlu {
   Value y_MF;
 };
 
+// The parameters of a layer's experts, by id.
+struct ExpertParams {
+  int router;   // [E, C], with a shared expert [E+1, C]: the last row makes its gate
+  int gate_up;  // [E*2F, C]: of each expert gate, then up
+  int down;     // [E*C, F]
+  int shared_gate_up = kNoParam, shared_down = kNoParam;  // those of a shared expert
+};
+
+// Experts in place of an MLP: each row of x goes to k of E experts, whose results, weighed by the
+// router, are summed. R = M*k rows in expert order (core/program/expert_kernel_rows.inc).
+struct Experts {
+  ExpertParams params;
+  Value x_MC, y_MC;
+  Linear router;                // y_MN are the logits, in F32
+  BufferId picks = kNoBuffer;   // I32 [M, k]
+  BufferId gates = kNoBuffer;   // F32 [M, k]
+  BufferId starts = kNoBuffer;  // I32 [E+1]
+  BufferId order = kNoBuffer;   // I32 [R]
+  BufferId places = kNoBuffer;  // I32 [M, k]
+  Value rows_RC, gate_up_R2F, swiglu_RF;
+  // The shared expert: gates, F32 [M], and the MLP over all rows.
+  BufferId shared_gates = kNoBuffer;
+  Linear shared_gate_up, shared_down;
+};
+
 struct Attention {
   Value qkv_MN, out_MHD;
   // Read by the backward pass: with fused attention lse [B,H,T] in F32, else the probabilities
@@ -132,6 +157,15 @@ class GraphBuilder {
   // Gradients of weight and bias, then of x; returns the last. The matmul's result becomes its own
   // gradient in place.
   Value SwiGluBackward(const SwiGlu& swiglu, const Value& dy_MF, Label label);
+
+  // y = residual + the experts' results. The last kernel makes y and nothing else.
+  Experts ExpertsForward(const Value& x_MC, const ExpertParams& params, Label label,
+                         const Value& residual_MC);
+  // Gradients of all parameters, then of x; returns the last.
+  Value ExpertsBackward(const Experts& experts, const Value& dy_MC, Label label);
+  // Between the passes: auxiliary losses of all layers' routing, and what their gradients take.
+  // Nothing without such losses and counts (a model without experts).
+  void BalanceExperts();
 
   // If ranks share sequences: exchanges a rank's positions with all heads for all positions with
   // the rank's heads, and back. Operations on heads come between the two. `x` is query, key and
@@ -199,6 +233,9 @@ class GraphBuilder {
   Value Exchange(const Value& parts, Label label);
   Value Activation(Label label, int64_t rows, int64_t cols);
   BufferId AddActivation(Label label, uint64_t elements, Dtype dtype);
+  KernelDims RouteDims(int64_t rows) const;
+  // y = g * silu(gate) * up of all rows.
+  Value GatedSwiGlu(const Value& gate_up, BufferId gates, BufferId order, Label label);
   // The parameter with the single-token rows of an embedding or head; kNoParam: there is none.
   int TokenRows(int weight) const;
   // Swaps the columns of those tokens between the logits of the rows of their own and the logits of
@@ -252,6 +289,9 @@ class GraphBuilder {
   std::vector<int> tensor_of_;            // [layer + 1][id]: index into the table, -1 for none
   std::vector<BufferId> params_, grads_;  // by unit
   std::vector<BufferId> caches_;          // by layer; empty: keys and values are not kept
+  // Results of RouterStats, a row for each layer with experts, and of BalanceLoss. Training alone.
+  BufferId router_stats_ = kNoBuffer, balance_ = kNoBuffer;
+  int64_t routed_layers_ = 0;  // layers whose statistics are there
   Phase phase_ = Phase::kForward;
   int layer_ = kEmbeddingLayer;
 };

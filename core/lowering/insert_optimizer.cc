@@ -103,6 +103,15 @@ void EmitNorm(Program& p, const StateHomes& homes, Emitter& emit) {
   }
 }
 
+// Copies the step's totals of routing, over all ranks, to the host: before the state, which the
+// host waits for.
+void EmitRouterTotals(Program& p, Emitter& emit) {
+  if (p.router_totals_buffer == kNoBuffer) return;
+  const Ref totals = Whole(p, p.router_totals_buffer);
+  if (p.setup.batch.world_size > 1) emit.SumScalars(totals);
+  emit.CopyTo(totals, Whole(p, p.router_totals_host_buffer));
+}
+
 void EmitStepScalars(Program& p, Emitter& emit) {
   if (p.setup.batch.world_size > 1) {
     // At stage 0 every rank has the whole gradient, so its norm is not summed.
@@ -111,6 +120,7 @@ void EmitStepScalars(Program& p, Emitter& emit) {
     emit.SumScalars({p.state_buffer, begin, kReducedScalars * 8 - begin, 0});
   }
   emit.Launch(KernelId::kStepScalars, {}, kNoFlags, {Whole(p, p.state_buffer)});
+  EmitRouterTotals(p, emit);
   emit.CopyTo(Whole(p, p.state_buffer), Whole(p, p.state_host_buffer));
 }
 
@@ -254,6 +264,7 @@ class UpdatesInBackward {
     if (!any_summed_) emit.CopyTo(host.Part(at, 8), state.Part(at, 8));
     if (p_.setup.batch.world_size > 1) emit.SumScalars(state.Part(at, 8));
     emit.Launch(KernelId::kStepScalars, {}, kAfterNorm, {state});
+    EmitRouterTotals(p_, emit);
     emit.CopyTo(state, host);
     homes_.GatherParams(emit, StateHomes::Gathered::kTrained);
   }

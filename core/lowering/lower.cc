@@ -55,6 +55,11 @@ std::optional<SetupProblem> FindSequenceProblem(const ModelSpec& model, const Ba
         "a model with rotary positions",
         model.family->name()));
   }
+  if (model.qk_norm_whole) {
+    return problem(
+        fmt::format("{} norms all query heads together, of which each rank would have some; use 1",
+                    model.name));
+  }
   if (heads % ranks != 0) {
     return problem(fmt::format("{} has {} query heads; use a divisor of these", model.name, heads));
   }

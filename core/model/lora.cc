@@ -324,7 +324,8 @@ std::vector<std::string> LayerLinears(const ModelSpec& spec) {
   return LinearsOf(spec.family->Params(BaseModel(spec)).layer);
 }
 
-std::vector<int64_t> ReadTokens(std::string_view list, int64_t vocab, std::string_view source) {
+std::vector<int64_t> ReadTokens(std::string_view list, int64_t vocab, std::string_view source,
+                                std::string_view one) {
   std::vector<int64_t> tokens;
   if (list.empty()) return tokens;
   std::set<int64_t> seen;
@@ -335,12 +336,12 @@ std::vector<int64_t> ReadTokens(std::string_view list, int64_t vocab, std::strin
     last = first;
     if (dash != std::string_view::npos) whole = whole && ParseWhole(entry.substr(dash + 1), last);
     if (!whole || first < 0 || last < first || last >= vocab) {
-      ThrowUsage("{}: {} are no tokens; use TOKEN or FIRST-LAST, from 0 to {}", source,
-                 PrintableText(entry, 60), vocab - 1);
+      ThrowUsage("{}: {} are no {}s; use NUMBER or FIRST-LAST, from 0 to {}", source,
+                 PrintableText(entry, 60), one, vocab - 1);
     }
     for (int64_t token = first; token <= last; ++token) {
       if (!seen.insert(token).second) {
-        ThrowUsage("{}: token {} is there twice; name it once", source, token);
+        ThrowUsage("{}: {} {} is there twice; name it once", source, one, token);
       }
       tokens.push_back(token);
     }

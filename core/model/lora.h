@@ -83,9 +83,11 @@ inline constexpr int kMostPairs = static_cast<int>(AdaptedColumns::kMost);
 inline int LoraTokensId(int weight) { return LoraDownId(weight, kMostPairs); }
 // Suffix of the module's name in their tensor names.
 inline constexpr const char* kTokensDelta = ".token_adapter.trainable_tokens_delta";
-// The tokens of ModelSpec::lora_tokens, in order. Throws Error(kUsage) starting with `source`
-// unless `list` is a list of tokens from 0 to vocab - 1, each once.
-std::vector<int64_t> ReadTokens(std::string_view list, int64_t vocab, std::string_view source);
+// The tokens of ModelSpec::lora_tokens, in order, or the layers of dense_layers. Throws
+// Error(kUsage) starting with `source` unless `list` is a list of numbers from 0 to vocab - 1, each
+// once; messages call a number `one`.
+std::vector<int64_t> ReadTokens(std::string_view list, int64_t vocab, std::string_view source,
+                                std::string_view one = "token");
 std::string WriteTokens(const std::vector<int64_t>& tokens);
 
 // Names, within a layer, of the published linears of a model's layers: "self_attn.q_proj".

@@ -51,6 +51,23 @@ void ForEachModelField(Visit&& visit) {
   visit(Field{"out_bias", "attention output bias", true, 1, kOptional}, &ModelSpec::out_bias);
   visit(Field{"mlp_bias", "MLP biases", true, 1, kOptional}, &ModelSpec::mlp_bias);
   visit(Field{"qk_norm", "query and key norms", true, 1, kOptional}, &ModelSpec::qk_norm);
+  visit(Field{"qk_norm_whole", "norms over all query heads", true, 1, kOptional},
+        &ModelSpec::qk_norm_whole);
+  visit(Field{"experts", "experts", true, 65536, kOptional}, &ModelSpec::experts);
+  visit(Field{"experts_per_token", "experts of a token", true, 64, kOptional},
+        &ModelSpec::experts_per_token);
+  visit(Field{"expert_ffn", "width of an expert", true, kMaxDimension, kOptional},
+        &ModelSpec::expert_ffn);
+  visit(Field{"shared_ffn", "width of the shared expert", true, kMaxDimension, kOptional},
+        &ModelSpec::shared_ffn);
+  visit(Field{"normalized_gates", "normalized weights of experts", true, 1, kOptional},
+        &ModelSpec::normalized_gates);
+  visit(Field{"dense_layers", "layers without experts", true, 0, kOptional},
+        &ModelSpec::dense_layers);
+  visit(Field{"router_aux_loss", "auxiliary loss of routing", false, 1e6, kOptional},
+        &ModelSpec::router_aux_loss);
+  visit(Field{"router_z_loss", "z-loss of routing", false, 1e6, kOptional},
+        &ModelSpec::router_z_loss);
   visit(Field{"rope_scaling", "rotary scaling", true, 0, kOptional}, &ModelSpec::rope_scaling);
   visit(Field{"rope_positions", "original positions", true, kMaxDimension, kOptional},
         &ModelSpec::rope_positions);

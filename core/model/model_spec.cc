@@ -1,10 +1,12 @@
 #include "core/model/model_spec.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <type_traits>
 
 #include "core/base/error.h"
+#include "core/base/units.h"
 #include "core/model/lora.h"
 #include "core/model/model_family.h"
 #include "core/model/model_fields.h"
@@ -44,6 +46,68 @@ uint64_t ModelSpec::TrainedParamCount() const {
 }
 
 uint64_t ModelSpec::UnpaddedParamCount() const { return CountElements<uint64_t>(*this, false); }
+
+uint64_t ModelSpec::ActiveParamCount() const {
+  double count = 0;
+  for (const ParamTensor& tensor : BuildParamTable(*this)) {
+    count += tensor.token_share * static_cast<double>(tensor.unpadded_rows) *
+             static_cast<double>(tensor.shape[1]);
+  }
+  return static_cast<uint64_t>(std::llround(count));
+}
+
+std::string ModelSpec::CountsText() const {
+  const uint64_t active = ActiveParamCount();
+  const std::string all = FormatCount(ParamCount()) + " parameters";
+  return active < UnpaddedParamCount() ? all + fmt::format(", {} active", FormatCount(active))
+                                       : all;
+}
+
+std::vector<int64_t> DenseLayers(const ModelSpec& spec, std::string_view source) {
+  return ReadTokens(spec.dense_layers, spec.layers, source.empty() ? spec.name : source, "layer");
+}
+
+bool ModelSpec::HasExperts(int64_t layer) const {
+  if (experts == 0) return false;
+  const std::vector<int64_t> dense = DenseLayers(*this);
+  return std::find(dense.begin(), dense.end(), layer) == dense.end();
+}
+
+int64_t ExpertLayers(const ModelSpec& spec) {
+  if (spec.experts == 0) return 0;
+  return spec.layers - static_cast<int64_t>(DenseLayers(spec).size());
+}
+
+namespace {
+
+void CheckExperts(const ModelSpec& spec, std::string_view source) {
+  const auto key = [&](std::string_view field) { return spec.family->ConfigKey(field); };
+  if (spec.experts == 0) return;
+  if (spec.experts_per_token < 1 || spec.experts_per_token > spec.experts) {
+    ThrowUsage("{}: {}: {} is not allowed; use 1 to {}, the number of experts", source,
+               key("experts_per_token"), spec.experts_per_token, spec.experts);
+  }
+  if (DenseLayers(spec, source).size() == static_cast<size_t>(spec.layers)) {
+    ThrowUsage("{}: {}: no layer is left that has experts; name fewer layers", source,
+               key("dense_layers"));
+  }
+  // Rows of all experts' matrices reach kernels as 32-bit numbers.
+  const double rows =
+      static_cast<double>(spec.experts) *
+      std::max(2 * static_cast<double>(spec.ExpertFfn()), static_cast<double>(spec.hidden));
+  if (rows > std::numeric_limits<int32_t>::max()) {
+    ThrowUsage("{}: {}: {} experts of width {} are too many", source, key("experts"), spec.experts,
+               spec.ExpertFfn());
+  }
+  if (spec.lora_rank > 0) {
+    ThrowUsage(
+        "{}: {} is a mixture of experts, and adapters of such models are not trained; use the "
+        "method full, or 'plan' with ⟦runtime⟧ deepspeed, fsdp2 or ddp",
+        source, spec.name);
+  }
+}
+
+}  // namespace
 
 void ValidateModelSpec(const ModelSpec& spec, std::string_view source) {
   ZEROPLAN_CHECK(spec.family != nullptr, "model '{}' has no family", spec.name);
@@ -89,6 +153,7 @@ void ValidateModelSpec(const ModelSpec& spec, std::string_view source) {
     ThrowUsage("{}: {}: {} is not allowed; use a number in [0, 100), such as 0.02", source,
                key("init_std"), spec.init_std);
   }
+  CheckExperts(spec, source);
   using Wide = unsigned __int128;
   if (CountElements<Wide>(spec, true) > (Wide{1} << 62)) {
     ThrowUsage("{}: {} {} x {} {}: the model has more than 2^62 parameters; use a smaller one",

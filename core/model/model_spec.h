@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/model/rotary_scaling.h"
 
@@ -35,12 +36,24 @@ struct ModelSpec {
   int64_t window = 0;     // tokens that attention looks back at; 0: all
   bool tied_head = true;  // the logits' matrix is the token embedding; else a separate one
   bool qkv_bias = false, out_bias = false, mlp_bias = false;
-  bool qk_norm = false;  // RMS norms of each query and key head
+  bool qk_norm = false;        // RMS norms of each query and key head
+  bool qk_norm_whole = false;  // the same over all query heads together, and all key heads
   // Rotary positions, with the terms of the kernel row RotaryTable.
   RotaryScaling rope_scaling = RotaryScaling::kNone;
   int64_t rope_positions = 0;  // the context before its extension; 0: not needed
   float rope_theta = 10000;
   float rope_factor = 1, rope_low = 1, rope_high = 1, rope_attention_factor = 1;
+  // Mixtures of experts: a layer's MLP is `experts` of them, of which each token is sent to
+  // experts_per_token. 0: every layer has one MLP of width ffn.
+  int64_t experts = 0, experts_per_token = 0;
+  int64_t expert_ffn = 0;  // width of an expert; 0: ffn
+  int64_t shared_ffn = 0;  // width of an MLP that all tokens pass in addition; 0: none
+  // A token's weights of its experts add up to 1; else they are their softmax's values.
+  bool normalized_gates = false;
+  // Layers that have one MLP of width ffn in place of experts: "0,4-7".
+  std::string dense_layers;
+  // Coefficients of the auxiliary losses of routing (KernelId::kBalanceLoss); 0: without.
+  float router_aux_loss = 0, router_z_loss = 0;
   // Patterns of published tensors' names that are not trained,
   // "model.embed_tokens.*,*.norm.weight": * matches any text, ? a character, [...] one of some.
   std::string frozen;
@@ -62,6 +75,10 @@ struct ModelSpec {
   // Columns of a layer's query, key and value together.
   int64_t QkvColumns() const { return (heads + 2 * KvHeads()) * HeadSize(); }
 
+  int64_t ExpertFfn() const { return expert_ffn > 0 ? expert_ffn : ffn; }
+  // Whether a layer has experts.
+  bool HasExperts(int64_t layer) const;
+
   // The longest sequence for which the attention window makes no difference.
   int64_t LongestSequence() const { return window > 0 ? std::min(positions, window) : positions; }
 
@@ -71,7 +88,18 @@ struct ModelSpec {
   uint64_t TrainedParamCount() const;
   // The same with the real vocabulary (what exports and papers count).
   uint64_t UnpaddedParamCount() const;
+  // The part of that which a token uses: of its experts alone (ParamRow::token_share). All of it
+  // in a model without experts.
+  uint64_t ActiveParamCount() const;
+  // "8.03B parameters"; of a mixture of experts "30.5B parameters, 3.35B active".
+  std::string CountsText() const;
 };
+
+// The layers of dense_layers, in order. Throws Error(kUsage) starting with `source`, or with the
+// model's name, unless they are layers of the model, each once.
+std::vector<int64_t> DenseLayers(const ModelSpec& spec, std::string_view source = {});
+// The number of layers that have experts.
+int64_t ExpertLayers(const ModelSpec& spec);
 
 // Throws Error(kUsage) if a dimension is non-positive or too large, heads do not divide hidden
 // (without a head size), kv_heads do not divide heads, vocab is more than padded_vocab, or the

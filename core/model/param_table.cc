@@ -153,12 +153,23 @@ std::vector<ParamTensor> BuildParamTable(const ModelSpec& spec) {
   return table;
 }
 
+namespace {
+
+// The part of the name before the row's own.
+std::string_view LayerPrefix(const ParamTensor& tensor) {
+  const size_t own = std::string_view(tensor.ParamRow::name).size();
+  return std::string_view(tensor.name).substr(0, tensor.name.size() - own);
+}
+
+}  // namespace
+
+std::string NameInLayer(const ParamTensor& tensor, std::string_view name) {
+  return Name(LayerPrefix(tensor), name);
+}
+
 std::vector<PublishedTensor> PublishedTensors(const ParamTensor& tensor) {
   if (tensor.parts.empty()) return {{tensor.name, 0, tensor.unpadded_rows}};
-  // What precedes the row's own name is the layer's prefix.
-  const std::string_view prefix =
-      std::string_view(tensor.name)
-          .substr(0, tensor.name.size() - std::string_view(tensor.ParamRow::name).size());
+  const std::string_view prefix = LayerPrefix(tensor);
   std::vector<PublishedTensor> out;
   int64_t row = 0;
   for (const ParamPart& part : tensor.parts) {

@@ -42,6 +42,12 @@ struct ParamRow {
   ParamUse use = ParamUse::kOther;
   // The share of tokens that it multiplies: below 1 for an expert's matrices.
   double token_share = 1;
+  // It holds a matrix of each expert, one below the other. The experts of a layer are a unit of
+  // their own.
+  bool expert = false;
+  // Its name where transformers 5 saves all experts as one tensor [E, rows, cols], with the same
+  // bytes ("mlp.experts.down_proj"); empty: it has none.
+  const char* fused = "";
   // False: PEFT makes no adapter of it by its module's name, since that is no torch.nn.Linear, or
   // adapters of it are not modelled.
   bool adaptable = true;
@@ -105,6 +111,9 @@ struct PublishedTensor {
 };
 // The tensor's parts in order, else the tensor itself.
 std::vector<PublishedTensor> PublishedTensors(const ParamTensor& tensor);
+
+// `name`, of the same layer as the tensor: with its layer's prefix.
+std::string NameInLayer(const ParamTensor& tensor, std::string_view name);
 
 // The linear, norm or embedding of a tensor: "transformer.h.0.ln_1" of
 // "transformer.h.0.ln_1.weight".

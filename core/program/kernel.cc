@@ -111,6 +111,18 @@ double AdamWFlops(const KernelDims& d) { return 17 * Product(d, 1); }
 // A counter-based random number and half a Box-Muller transform, roughly.
 double ParamInitFlops(const KernelDims& d) { return 40 * Product(d, 1); }
 
+// A logit: exponential, sum, quotient, and a comparison for each of the k; in the gradient as many.
+double RouteFlops(const KernelDims& d) { return 8 * Product(d, 2); }
+double SumRowsFlops(const KernelDims& d) { return Product(d, 3); }
+// SwiGLU's, and the product with the gate; backward also a product and a sum for the gate's
+// gradient.
+double GatedSwiGluForwardFlops(const KernelDims& d) { return 6 * Product(d, 2); }
+double GatedSwiGluBackwardFlops(const KernelDims& d) { return 16 * Product(d, 2); }
+// Per layer and expert: two sums, a product.
+double BalanceLossFlops(const KernelDims& d) {
+  return 3 * static_cast<double>(d[1]) * static_cast<double>(d[2]);
+}
+
 // ---- workspace ---------------------------------------------------------------------------------
 
 // 32 MiB: what the cuBLAS documentation recommends for Hopper and data-centre Blackwell
@@ -146,10 +158,24 @@ uint64_t RmsNormBackwardWorkspace(const KernelDims& d, Backend backend) {
   return OwnScratch(backend, d[1] * NormBackwardBlocks(d[0]), sizeof(float));
 }
 uint64_t QkNormRotaryBackwardWorkspace(const KernelDims& d, Backend backend) {
+  if (d[5] != 0) {
+    return OwnScratch(backend, (d[2] + d[3]) * d[4] * NormBackwardBlocks(d[0]), sizeof(float));
+  }
   return OwnScratch(backend, 2 * d[4] * QkNormBackwardBlocks(d[0]), sizeof(float));
 }
 uint64_t NormWorkspace(const KernelDims& d, Backend backend) {
   return OwnScratch(backend, NormBlocks(d[0]), sizeof(double));
+}
+// Rows of each expert in each block, which become the block's first place of each expert.
+uint64_t OrderRowsWorkspace(const KernelDims& d, Backend backend) {
+  return OwnScratch(backend, OrderBlocks(d[0] * d[1]) * d[2], sizeof(int32_t));
+}
+// The number of the next tile (executor/kernels/cuda/experts/grouped_matmul.h).
+uint64_t GroupedWorkspace(const KernelDims&, Backend backend) {
+  return OwnScratch(backend, kGroupedScratchBytes, 1);
+}
+uint64_t RouterStatsWorkspace(const KernelDims& d, Backend backend) {
+  return OwnScratch(backend, RouterStatsBlocks(d[0]) * (d[1] + 1), sizeof(float));
 }
 uint64_t EmbedBackwardWorkspace(const KernelDims& d, Backend backend) {
   if (backend == Backend::kCpu) return 0;

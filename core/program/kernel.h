@@ -79,6 +79,10 @@ enum class CostKind : uint8_t {
   kAttentionBackward,
   kUnfusedAttentionForward,
   kUnfusedAttentionBackward,
+  // Matmuls of experts with dims R,K,N,E: results R x N, R x K, E x N x K.
+  kGroupedForward,
+  kGroupedData,
+  kGroupedWeight,
 };
 
 // Size of an argument; 0 bytes: absent.

@@ -29,6 +29,21 @@ constexpr int64_t QkNormBackwardBlocks(int64_t rows) {
   return blocks < kMost ? blocks : kMost;
 }
 
+// Matmuls of experts: bytes of a counter of tiles.
+constexpr int64_t kGroupedScratchBytes = 16;
+
+// Order of experts' rows: the number of blocks, each of kOrderBlockRows rows.
+constexpr int64_t kOrderBlockRows = 1024;
+constexpr int64_t OrderBlocks(int64_t rows) {
+  return (rows + kOrderBlockRows - 1) / kOrderBlockRows;
+}
+// Sums over the tokens that a router sees: the number of blocks, each with at least 32 tokens and
+// with partial sums of a float for each expert and one more.
+constexpr int64_t RouterStatsBlocks(int64_t tokens) {
+  const int64_t blocks = (tokens + 31) / 32;
+  return blocks < 2 * kMultiprocessors ? blocks : 2 * kMultiprocessors;
+}
+
 // Attention of one token: the number of parts that the kept tokens are split into, for each of G
 // heads of keys. Each part is a block that leaves D + 2 floats a head of queries. Enough parts to
 // fill the GPU twice, of at least 64 tokens each when all T tokens are there.

@@ -105,7 +105,7 @@ ParamLayout BuildParamLayout(std::shared_ptr<const std::vector<ParamTensor>> ten
   uint64_t total = 0;  // padded elements of all units
   for (size_t i = 0; i < table.size();) {
     const int layer = table[i].layer;
-    constexpr size_t kQuantized = 4;
+    constexpr size_t kExperts = 4, kQuantized = 6;
     std::array<Unit, kQuantized + 1> parts;  // in order
     for (size_t p = 0; p < kQuantized; ++p) {
       const bool trainable = p % 2 == 0;
@@ -125,10 +125,11 @@ ParamLayout BuildParamLayout(std::shared_ptr<const std::vector<ParamTensor>> ten
                          elements <= zero.model_persistence_threshold &&
                          kept <= zero.model_persistence_threshold - elements;
       const bool beside_nf4 = any_quantized && table[i].is_vector && !table[i].trainable;
-      const bool keep = zero.stage == 3 && !table[i].quantized && (small || beside_nf4);
+      const bool keep =
+          zero.stage == 3 && !table[i].quantized && !table[i].expert && (small || beside_nf4);
       if (keep) kept += elements;
-      const size_t part =
-          table[i].quantized ? kQuantized : (keep ? 0 : 2) + (table[i].trainable ? 0 : 1);
+      const size_t kind = table[i].expert ? kExperts : keep ? 0 : 2;
+      const size_t part = table[i].quantized ? kQuantized : kind + (table[i].trainable ? 0 : 1);
       AddTensor(parts[part], static_cast<int>(i), elements);
     }
     const size_t first = layout.units.size();

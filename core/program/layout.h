@@ -72,7 +72,7 @@ struct Unit {
 struct ParamLayout {
   std::shared_ptr<const std::vector<ParamTensor>> tensors;
   // Forward order: embeddings, layers, final norm. Within a layer: persistent units first, among
-  // them trained ones first; quantized units last.
+  // them trained ones first; experts' units after the others; quantized units last.
   std::vector<Unit> units;
   struct Place {
     int unit;
@@ -109,8 +109,9 @@ struct ParamLayout {
 uint64_t GradShardElements(const TrainSetup& setup, const Unit& unit);
 
 // Stage 0: no sharding (shard == unit). Separate units are made of tensors within the persistence
-// limits at stage 3, of the frozen vectors of a model in NF4 at stage 3, and at any stage of
-// tensors that are not trained, and among them of quantized ones. Throws Error(kUsage) on overflow.
+// limits at stage 3, of the frozen vectors of a model in NF4 at stage 3, and at any stage of the
+// experts, of tensors that are not trained, and among them of quantized ones. Throws Error(kUsage)
+// on overflow.
 ParamLayout BuildParamLayout(std::shared_ptr<const std::vector<ParamTensor>> tensors,
                              const ZeroConfig& zero, int world_size,
                              const PrecisionConfig& precision = {});

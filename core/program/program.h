@@ -288,7 +288,11 @@ struct Program {
   BufferId tokens_host_buffer = kNoBuffer;
   BufferId logits_host_buffer = kNoBuffer;  // generate: compute dtype [Vp], the logits of the row
                                             // at StepState::position
-  BufferId matmul_workspace = kNoBuffer;    // shared by the matmuls where their library needs one
+  // A model with experts has BalanceLoss's totals, F64 [3 + L*E] for the L layers with experts,
+  // summed over the micro-steps; and their pinned copy, which after a step has the sums over all
+  // ranks.
+  BufferId router_totals_buffer = kNoBuffer, router_totals_host_buffer = kNoBuffer;
+  BufferId matmul_workspace = kNoBuffer;  // shared by the matmuls where their library needs one
 
   // Dropout depends on the number of the sequence.
   bool numbers_sequences() const { return model.lora_dropout > 0; }

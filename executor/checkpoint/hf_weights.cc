@@ -234,10 +234,11 @@ std::string_view WithoutPrefix(std::string_view name, std::string_view prefix) {
 
 bool IsFloat(std::string_view dtype) { return dtype == "F32" || dtype == "BF16" || dtype == "F16"; }
 
-// Where a published tensor lies; null while it was not seen.
+// The place of a published tensor: element `begin` of an entry; null while it was not seen.
 struct Place {
   const SafetensorsFile* file = nullptr;
   const SafetensorsEntry* entry = nullptr;
+  uint64_t begin = 0;
 };
 
 // The mean of a tensor's rows.
@@ -301,8 +302,13 @@ class Matcher {
         twins_(tensors.size()) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       index_of_.emplace(WithoutPrefix(tensors[i].name, family_.optional_prefix()), i);
-      const char* twin = table[tensors[i].param].twin;
-      if (*twin != '\0') twin_of_.emplace(twin, i);
+      const ParamTensor& param = table[tensors[i].param];
+      if (*param.twin != '\0') twin_of_.emplace(NameInLayer(param, param.twin), i);
+      if (*param.fused != '\0') {
+        const std::string name = NameInLayer(param, param.fused);
+        const std::string_view stem = WithoutPrefix(name, family_.optional_prefix());
+        fused_of_[std::string(stem)].push_back(i);
+      }
     }
   }
 
@@ -313,7 +319,12 @@ class Matcher {
         SetPlace(file, entry, tensors_[twin->second], twins_[twin->second]);
         continue;
       }
-      const auto found = index_of_.find(WithoutPrefix(entry.name, family_.optional_prefix()));
+      const std::string_view stem = WithoutPrefix(entry.name, family_.optional_prefix());
+      if (const auto fused = fused_of_.find(std::string(stem)); fused != fused_of_.end()) {
+        SetFused(file, entry, fused->second);
+        continue;
+      }
+      const auto found = index_of_.find(stem);
       if (found == index_of_.end()) {
         ThrowUsage(
             "{}: tensor '{}' is not part of the model; use weights of the model that is trained",
@@ -343,13 +354,36 @@ class Matcher {
     const bool fewer = resizes_ && HasTokenRows(table_[tensor.param], spec_) &&
                        entry.shape.size() == 2 && entry.shape[0] > 0 &&
                        entry.shape[0] < tensor.shape[0] && entry.shape[1] == tensor.shape[1];
-    if (entry.shape != tensor.shape && !fewer) {
-      ThrowUsage(
-          "{}: tensor '{}' has shape {}, expected {}; use weights of the model that is "
-          "trained",
-          file.path().string(), Printable(entry.name), FormatShape(entry.shape),
-          FormatShape(tensor.shape));
+    if (entry.shape != tensor.shape && !fewer) ThrowShape(file, entry, tensor.shape);
+    CheckNew(file, entry, place);
+    place = {&file, &entry};
+  }
+
+  // All experts of a layer in one tensor; `parts` are their published tensors.
+  void SetFused(const SafetensorsFile& file, const SafetensorsEntry& entry,
+                const std::vector<size_t>& parts) {
+    const ParamTensor& param = table_[tensors_[parts.front()].param];
+    const auto experts = static_cast<uint64_t>(spec_.experts);
+    const std::vector<uint64_t> shape = {experts, static_cast<uint64_t>(param.shape[0]) / experts,
+                                         static_cast<uint64_t>(param.shape[1])};
+    if (entry.shape != shape) ThrowShape(file, entry, shape);
+    for (const size_t part : parts) {
+      CheckNew(file, entry, places_[part]);
+      places_[part] = {&file, &entry, tensors_[part].begin};
     }
+  }
+
+  [[noreturn]] static void ThrowShape(const SafetensorsFile& file, const SafetensorsEntry& entry,
+                                      const std::vector<uint64_t>& expected) {
+    ThrowUsage(
+        "{}: tensor '{}' has shape {}, expected {}; use weights of the model that is trained",
+        file.path().string(), Printable(entry.name), FormatShape(entry.shape),
+        FormatShape(expected));
+  }
+
+  // Checks the dtype of an entry, and that its values have no place yet.
+  static void CheckNew(const SafetensorsFile& file, const SafetensorsEntry& entry,
+                       const Place& place) {
     if (!IsFloat(entry.dtype)) {
       ThrowUsage(
           "{}: tensor '{}' of shape {} has dtype {}, expected F32, BF16 or F16; save the weights "
@@ -361,7 +395,6 @@ class Matcher {
                  file.path().string(), Printable(entry.name), Printable(place.entry->name),
                  place.file->path().string());
     }
-    place = {&file, &entry};
   }
 
   [[noreturn]] void ThrowMissing(const HfTensor& tensor) const {
@@ -435,8 +468,10 @@ class Matcher {
   bool resizes_;
   const ModelFamily& family_;
   std::span<const HfTensor> tensors_;
-  std::unordered_map<std::string_view, size_t> index_of_, twin_of_;  // views of the tensors' names
-  std::vector<Place> places_, twins_;                                // by tensor
+  std::unordered_map<std::string_view, size_t> index_of_;  // views of the tensors' names
+  std::unordered_map<std::string, size_t> twin_of_;
+  std::unordered_map<std::string, std::vector<size_t>> fused_of_;  // without the optional prefix
+  std::vector<Place> places_, twins_;                              // by tensor
 };
 
 }  // namespace
@@ -455,7 +490,8 @@ HfWeightsSource::HfWeightsSource(const fs::path& folder, const ModelSpec& spec,
   const std::vector<Place> places = matcher.Take();
   for (size_t i = 0; i < tensors.size(); ++i) {
     const HfTensor& tensor = tensors[i];
-    Piece piece = {tensor.begin, tensor.begin + tensor.elements, places[i].file, places[i].entry};
+    Piece piece = {tensor.begin, tensor.begin + tensor.elements, places[i].file, places[i].entry,
+                   places[i].begin};
     piece.mean_begin = tensor.begin + places[i].entry->elements;
     if (piece.mean_begin < piece.end) {
       const std::vector<uint64_t>& shape = places[i].entry->shape;
@@ -478,7 +514,7 @@ void HfWeightsSource::Read(const TensorRange& range, std::span<float> out) const
       const uint64_t end = std::min(piece.end, range.begin + range.count);
       if (at < piece.begin || at >= end) continue;
       if (const uint64_t read = std::min(end, piece.mean_begin); at < read) {
-        piece.file->ReadFloats(*piece.entry, at - piece.begin,
+        piece.file->ReadFloats(*piece.entry, piece.entry_begin + at - piece.begin,
                                out.subspan(at - range.begin, read - at));
         at = read;
       }

@@ -97,6 +97,7 @@ class HfWeightsSource : public StateSource {
     uint64_t end = 0;
     const SafetensorsFile* file = nullptr;
     const SafetensorsEntry* entry = nullptr;
+    uint64_t entry_begin = 0;  // the element of `entry` that it begins with
     // Elements [mean_begin, end) are not in the file and read as rows of `mean`.
     uint64_t mean_begin = 0;
     std::vector<float> mean = {};

@@ -215,6 +215,12 @@ void Engine::RequestStop() { stop_requested_.store(true); }
 
 StepState Engine::state() const { return ranks_->front().host_state(); }
 
+std::vector<double> Engine::RouterTotals() const {
+  const BufferId totals = program_.router_totals_host_buffer;
+  if (totals == kNoBuffer) return {};
+  return ranks_->front().HostDoubles(totals);
+}
+
 StepTimes Engine::LastStepTimes() const { return step_times_; }
 
 std::optional<uint64_t> Engine::DeviceUsedBytes() const {

@@ -181,6 +181,9 @@ class Engine {
   void RequestStop();
 
   StepState state() const;
+  // BalanceLoss's totals of the last step, summed over all ranks (core/program/program.h); empty of
+  // a model without experts.
+  std::vector<double> RouterTotals() const;
   StepTimes LastStepTimes() const;
   // Seconds of each local rank's last step without its waits for others; empty if a backend cannot
   // measure them.

@@ -141,6 +141,13 @@ StepState& RankRunner::host_state() {
   return *reinterpret_cast<StepState*>(bytes.data());
 }
 
+std::vector<double> RankRunner::HostDoubles(BufferId buffer) {
+  const std::span<std::byte> bytes = HostBytes(buffer);
+  std::vector<double> values(bytes.size() / sizeof(double));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(double));
+  return values;
+}
+
 std::vector<float> RankRunner::LogitsRow() {
   const std::span<std::byte> bytes = HostBytes(program_.logits_host_buffer);
   const Dtype dtype = program_.buffers[program_.logits_host_buffer].dtype;

@@ -133,6 +133,8 @@ class RankRunner {
   std::span<int32_t> inputs();
   // The host's copy of the step state.
   StepState& host_state();
+  // The values of a host buffer in F64.
+  std::vector<double> HostDoubles(BufferId buffer);
   // The row of logits from section generate, as fp32.
   std::vector<float> LogitsRow();
 

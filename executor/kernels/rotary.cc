@@ -84,6 +84,84 @@ void FillRows(const RotaryShape& shape, double times, int64_t begin, int64_t end
   }
 }
 
+// One norm of the query heads and one of the key heads: what is normed, its weights in w_(H+G)D and
+// its columns. `at` 0: queries, 1: keys.
+struct WholeNorm {
+  int64_t first_head, heads, columns, weights_at;
+};
+WholeNorm WholeNormOf(const Shape& s, int at) {
+  if (at == 0) return {0, s.H, s.H * s.D, 0};
+  return {s.H, s.G, s.G * s.D, s.H * s.D};
+}
+
+void WholeNormForward(const KernelCall& call, const Shape& s, const Positions& positions) {
+  const KernelArg &qkv_MN = Arg(call, 0), &out_MN = Arg(call, 3);
+  const auto* table_TD = Arg(call, 2).as<const float>();
+  auto* rstd = Arg(call, 4).as<float>();
+  ThreadPool& pool = *call.context.pool;
+  const int64_t all = s.rotated() * s.D;
+  pool.ParallelFor(s.M, kRotaryRowGrain, [&](int64_t begin, int64_t end, int worker) {
+    Scratch scratch(pool, worker);
+    const float* w = ReadBlock(Arg(call, 1), 0, all, scratch.Floats(all));
+    float *x_buffer = scratch.Floats(s.H * s.D), *y = scratch.Floats(s.H * s.D);
+    for (int64_t m = begin; m < end; ++m) {
+      for (int at = 0; at < 2; ++at) {
+        const WholeNorm norm = WholeNormOf(s, at);
+        const int64_t first = s.head(m, norm.first_head);
+        const float* x = ReadBlock(qkv_MN, first, norm.columns, x_buffer);
+        const float inverse = InverseRms(x, norm.columns, call.scalars[0]);
+        simd::VectorLoop(norm.columns, [&](int64_t i, auto part) {
+          Store(y + i, Load(x + i, part) * inverse * Load(w + norm.weights_at + i, part), part);
+        });
+        for (int64_t h = 0; h < norm.heads; ++h) {
+          Rotate(y + h * s.D, table_TD + positions.Angles(m), s.D / 2, 1.0f, y + h * s.D);
+        }
+        Narrow(out_MN.dtype, y, norm.columns, ElementAt(out_MN, first));
+        rstd[2 * m + at] = inverse;
+      }
+      const int64_t values = s.head(m, s.rotated()), count = s.G * s.D;
+      Narrow(out_MN.dtype, ReadBlock(qkv_MN, values, count, x_buffer), count,
+             ElementAt(out_MN, values));
+    }
+  });
+}
+
+void WholeNormBackward(const KernelCall& call, const Shape& s, const Positions& positions) {
+  const KernelArg &dqkv_MN = Arg(call, 0), &qkv_MN = Arg(call, 1);
+  const auto* rstd = Arg(call, 3).as<const float>();
+  const auto* table_TD = Arg(call, 4).as<const float>();
+  ThreadPool& pool = *call.context.pool;
+  const int64_t all = s.rotated() * s.D;
+  const FixedCut cut = CutRows(pool, s.M, all);
+  const int64_t partial_floats = PartialFloats(cut, all);
+  float* partials = Scratch(pool, 0).Floats(partial_floats);
+  pool.ParallelFor(cut.chunks, 1, [&](int64_t begin, int64_t end, int worker) {
+    Scratch scratch(pool, worker);
+    scratch.Floats(partial_floats);  // keep off the partial sums
+    const float* w = ReadBlock(Arg(call, 2), 0, all, scratch.Floats(all));
+    float *x_buffer = scratch.Floats(s.H * s.D), *d = scratch.Floats(s.H * s.D);
+    for (int64_t chunk = begin; chunk < end; ++chunk) {
+      float* dw = partials + chunk * all;
+      std::memset(dw, 0, static_cast<size_t>(all) * sizeof(float));
+      for (int64_t m = cut.begin(chunk); m < cut.end(chunk); ++m) {
+        for (int at = 0; at < 2; ++at) {
+          const WholeNorm norm = WholeNormOf(s, at);
+          const int64_t first = s.head(m, norm.first_head);
+          const float* x = ReadBlock(qkv_MN, first, norm.columns, x_buffer);
+          Widen(dqkv_MN.dtype, ElementAt(dqkv_MN, first), norm.columns, d);
+          for (int64_t h = 0; h < norm.heads; ++h) {
+            Rotate(d + h * s.D, table_TD + positions.Angles(m), s.D / 2, -1.0f, d + h * s.D);
+          }
+          RmsNormGradient(d, x, w + norm.weights_at, rstd[2 * m + at], norm.columns, d,
+                          dw + norm.weights_at);
+          Narrow(dqkv_MN.dtype, d, norm.columns, ElementAt(dqkv_MN, first));
+        }
+      }
+    }
+  });
+  AddPartials(pool, partials, cut.chunks, all, all, Arg(call, 5), call.has(kAccumulate));
+}
+
 }  // namespace
 
 void RotaryTable(const KernelCall& call) {
@@ -116,6 +194,7 @@ void QkNormRotaryForward(const KernelCall& call) {
   const Positions positions(Arg(call, 5), s);
   const float eps = call.scalars[0];
   ZEROPLAN_CHECK(eps > 0, "RMS norm without an epsilon");
+  if (call.dims[5] != 0) return WholeNormForward(call, s, positions);
   ThreadPool& pool = *call.context.pool;
   pool.ParallelFor(s.M, kRotaryRowGrain, [&](int64_t begin, int64_t end, int worker) {
     Scratch scratch(pool, worker);
@@ -148,6 +227,7 @@ void QkNormRotaryBackward(const KernelCall& call) {
   const auto* rstd = Arg(call, 3).as<const float>();
   const auto* table_TD = Arg(call, 4).as<const float>();
   const Positions positions(Arg(call, 7), s);
+  if (call.dims[5] != 0) return WholeNormBackward(call, s, positions);
   ThreadPool& pool = *call.context.pool;
   const FixedCut cut = CutRows(pool, s.M, 2 * s.D);
   const int64_t partial_floats = PartialFloats(cut, 2 * s.D);

@@ -173,7 +173,8 @@ class RunSteps {
         leaving_(leaving),
         saves_(saves),
         validation_(validation),
-        bad_steps_(bad_steps) {}
+        bad_steps_(bad_steps),
+        router_(parts.opened.program.model) {}
 
   // Makes steps, and what is due between them, until the run has its length or ends early. Throws
   // as EndDiverged, and what fails.
@@ -246,6 +247,10 @@ class RunSteps {
     step.tokens_per_second = static_cast<double>(step.tokens) / seconds;
     step.mfu = MfuOf(parts_, step.tokens_per_second);
     step.times = parts_.engine.LastStepTimes();
+    step.router = router_.Note(parts_.engine.RouterTotals());
+    if (const auto warning = router_.Warning(); warning && parts_.first()) {
+      LogWarning("{}", *warning);
+    }
     {
       const Watch::Meeting meeting(parts_.watch);
       step.slowest = stragglers_.Note(parts_.engine.LastOwnSeconds(), parts_.group);
@@ -270,6 +275,7 @@ class RunSteps {
   RunValidation& validation_;
   BadSteps& bad_steps_;
   Stragglers stragglers_;
+  RouterWatch router_;
   std::vector<double> seconds_;  // of each step
   double last_loss_ = 0;
   std::optional<uint64_t> device_used_bytes_;

@@ -15,6 +15,7 @@
 #include "executor/checkpoint/hf_export.h"
 #include "executor/engine/engine.h"
 #include "executor/process/process_group.h"
+#include "executor/train/router_watch.h"
 #include "executor/train/save_schedule.h"
 #include "executor/train/stragglers.h"
 
@@ -91,8 +92,9 @@ struct StepReport {
   double step_seconds = 0;
   double tokens_per_second = 0;  // `tokens` over `step_seconds`
   // Absent: the backend cannot measure it.
-  std::optional<double> mfu;  // strict, see core/model/model_spec.h
-  StepTimes times;            // this rank's
+  std::optional<double> mfu;           // strict, see core/model/model_spec.h
+  StepTimes times;                     // this rank's
+  std::optional<RouterReport> router;  // set for a mixture of experts
   // The slowest rank over the last steps (executor/train/stragglers.h).
   std::optional<SlowRank> slowest;
   // Memory in use on this rank's device, by all processes: the highest value seen; sampled at some

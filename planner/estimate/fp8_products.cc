@@ -36,6 +36,7 @@ std::vector<ParamRow> ProductRows(const ModelSpec& model) {
 }
 
 std::vector<ProductsKind> Fp8Kinds(const ModelSpec& model, Fp8Recipe recipe) {
+  if (model.experts > 0) return {};
   constexpr size_t kMost = 3;
   const Fp8Config fp8 = {.enabled = true, .recipe = recipe};
   std::set<int64_t> sides;

@@ -66,9 +66,9 @@ std::string ScreenHeading(const Plan& plan, const ScreenParts& parts) {
   const Cluster& cluster = plan.cluster;
   std::string machine = fmt::format("{} x {}", cluster.gpus, cluster.gpu_name);
   if (cluster.nodes() > 1) machine += fmt::format(", {} nodes", cluster.nodes());
-  return fmt::format("{}{}: {} parameters{}, sequence {}, {}{}; {}", plan.model.name,
+  return fmt::format("{}{}: {}{}, sequence {}, {}{}; {}", plan.model.name,
                      programs ? "" : fmt::format(" under {}", plan.runtime->version()),
-                     FormatCount(plan.model.ParamCount()), parts.shape, plan.setup.batch.seq_len,
+                     plan.model.CountsText(), parts.shape, plan.setup.batch.seq_len,
                      PrecisionText(plan.setup),
                      programs ? "" : fmt::format(", {}", RecipeText(plan.recipe)), machine);
 }

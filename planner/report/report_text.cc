@@ -130,10 +130,9 @@ std::string StreamTimes(const SectionTime& time) {
 }
 
 std::string ModelLine(const ModelSpec& model, int64_t seq_len) {
-  return fmt::format(
-      "{}: {} parameters, {} layers, hidden {}, {} heads, vocabulary {}, sequence {}", model.name,
-      FormatCount(model.ParamCount()), model.layers, model.hidden, model.heads, model.vocab,
-      seq_len);
+  return fmt::format("{}: {}, {} layers, hidden {}, {} heads, vocabulary {}, sequence {}",
+                     model.name, model.CountsText(), model.layers, model.hidden, model.heads,
+                     model.vocab, seq_len);
 }
 
 std::string ClusterLine(const Cluster& cluster) {

@@ -237,14 +237,23 @@ void AddModelFields(FieldSink& sink, ModelFields& fields,
   sink.Value({group, "⟦params⟧", "COUNT",
               "Parameters, such as 10B or 350M: a shape of about that size is derived and printed"},
              fields.params, ParseCount);
-  sink.Text({group, "⟦family⟧", "NAME",
-             "Family of the shape that ⟦params⟧ derives: gpt2, llama, mistral, qwen2 or qwen3 "
-             "(default gpt2)"},
-            fields.family, KnownFamilies);
+  sink.Text(
+      {group, "⟦family⟧", "NAME",
+       "Family of the shape that ⟦params⟧ derives: gpt2, llama, mistral, qwen2, qwen3, or, of "
+       "experts, qwen3_moe, olmoe, mixtral or qwen2_moe (default gpt2)"},
+      fields.family, KnownFamilies);
   sink.Text({group, "⟦freeze⟧", "PATTERN,...",
              "Tensors that are not trained, by their names in published weights, such as "
              "'model.embed_tokens.*,model.layers.[0-3].*' (default: all are trained)"},
             fields.freeze);
+  sink.Value({group, "⟦router_aux_loss⟧", "C",
+              "Coefficient of the loss that balances the experts of a mixture; 0: without (default "
+              "the model's router_aux_loss_coef)"},
+             fields.router_aux_loss, ParseCoefficient);
+  sink.Value({group, "⟦router_z_loss⟧", "C",
+              "Coefficient of the loss that keeps a mixture's router logits small (default 0: "
+              "without)"},
+             fields.router_z_loss, ParseCoefficient);
   sink.Value({group, "⟦image_tokens⟧", "COUNT",
               "Tokens of images in a sequence, of a model that sees and is planned for another "
               "⟦runtime⟧ (default: one image's)"},

@@ -68,6 +68,10 @@ void CheckFp8(const Request& request, const PrecisionConfig& precision, const Mo
                 : fmt::format("{}: _zeroplan.fp8.enabled: true", request.config.name());
   const std::string without =
       by_option ? fmt::format("use {}", DtypeName(precision.dtype)) : "use false";
+  if (model.experts > 0) {
+    ThrowUsage("{} is not allowed: {} is a mixture of experts, whose matmuls are in {}; {}", where,
+               model.name, DtypeName(precision.dtype), without);
+  }
   if (model.lora_quantized) {
     ThrowUsage(
         "{} is not allowed with ⟦method⟧ qlora, whose weights of 4 bits are multiplied in {}; {}, "

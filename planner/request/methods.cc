@@ -554,7 +554,8 @@ std::string OnlyOfOneMethod(const PlanRequest& request) {
 
 std::string AdaptersInstead(const PlanRequest& request) {
   const ModelFields& model = request.common.model;
-  if (request.compared || model.method || model.lora.given() || !OnlyOfOneMethod(request).empty()) {
+  if (request.compared || model.method || model.lora.given() || !OnlyOfOneMethod(request).empty() ||
+      !TakesAdapters(model, request.common.runtime.of())) {
     return "";
   }
   for (const TuningMethod method : {TuningMethod::kLora, TuningMethod::kQlora}) {

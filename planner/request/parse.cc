@@ -69,6 +69,14 @@ double ParseFactor(const std::string& text, std::string_view option) {
   return *value;
 }
 
+double ParseCoefficient(const std::string& text, std::string_view option) {
+  const std::optional<double> value = text == "0" ? 0 : ParsePositive(text, 1000);
+  if (!value) {
+    ThrowUsage("{}: {} is not allowed; use 0, or a number up to 1000 such as 0.001", option, text);
+  }
+  return *value;
+}
+
 double ParseAlpha(const std::string& text, std::string_view option) {
   const std::optional<double> value = ParsePositive(text, 1e6);
   if (!value)

@@ -15,6 +15,8 @@ namespace zeroplan {
 int64_t ParseWhole(std::string_view text, std::string_view option, int64_t low, int64_t high);
 // A number from 0.01 to 1000, as a factor.
 double ParseFactor(const std::string& text, std::string_view option);
+// 0 to 1000.
+double ParseCoefficient(const std::string& text, std::string_view option);
 // A number above 0 and up to 1.
 double ParseRatio(const std::string& text, std::string_view option);
 // A number above 0 and up to a million, of adapters.

@@ -48,8 +48,10 @@ struct ModelFields {
   std::string model;
   ConfigDocument described;  // a config.json in place of `model`
   Given<uint64_t> params;
-  std::string family;           // for a model derived from `params`; empty: the first
-  std::string freeze;           // ModelSpec::frozen
+  std::string family;  // for a model derived from `params`; empty: the first
+  std::string freeze;  // ModelSpec::frozen
+  // ModelSpec::router_aux_loss and router_z_loss; not given: those of the model.
+  Given<double> router_aux_loss, router_z_loss;
   Given<int64_t> image_tokens;  // in a sequence, for models with vision
   Given<TuningMethod> method;   // trains all of the model, or adapters
   LoraFields lora;

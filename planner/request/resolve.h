@@ -45,6 +45,9 @@ ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
                        Assumptions& assumptions, const Runtime& runtime = OwnExecutor());
 // Returns which models that zeroplan does not train `runtime` accepts.
 OtherModels OthersFor(const ModelFields& fields, const Runtime& runtime);
+// False for a mixture of experts that the runtime trains whole alone. True if the model is unknown,
+// which resolving it reports.
+bool TakesAdapters(const ModelFields& fields, const Runtime& runtime);
 // Sets ⟦runtime⟧ to DeepSpeed where it is not given and the model is of a type that zeroplan plans
 // and does not train. Returns a note about it; "": nothing was set.
 std::string PlanForOthers(Request& request);

@@ -203,6 +203,20 @@ std::string LeftOutText(const ModelSpec& model) {
          "whose way through it is not counted.";
 }
 
+void SetRouterLosses(const ModelFields& fields, ModelSpec& model) {
+  const auto set = [&](std::string_view option, const Given<double>& given, float& to) {
+    if (!given) return;
+    if (model.experts == 0) {
+      ThrowUsage(
+          "{}: {} has no effect: {} {}; leave it out", option, given.text, model.name,
+          model.family->planned() != nullptr ? "is not trained by zeroplan" : "has no experts");
+    }
+    to = static_cast<float>(*given);
+  };
+  set("⟦router_aux_loss⟧", fields.router_aux_loss, model.router_aux_loss);
+  set("⟦router_z_loss⟧", fields.router_z_loss, model.router_z_loss);
+}
+
 void SetAdapters(const ModelFields& fields, ModelSpec& model, Assumptions& assumptions) {
   const LoraFields& lora = fields.lora;
   if (!fields.adapter.empty() && model.family->planned() != nullptr) {
@@ -233,6 +247,12 @@ void SetAdapters(const ModelFields& fields, ModelSpec& model, Assumptions& assum
     }
     model.lora_quantized = method == TuningMethod::kQlora;
     return;
+  }
+  if (method != TuningMethod::kFull && model.experts > 0) {
+    ThrowUsage(
+        "⟦method⟧: {}: adapters of a mixture of experts are not trained; use full, or plan {} "
+        "with ⟦runtime⟧ deepspeed, fsdp2 or ddp",
+        fields.method ? fields.method.text : "lora", model.name);
   }
   if (method == TuningMethod::kFull) {
     if (any) ThrowUsage("⟦method⟧: full has no adapters; leave it out, or the options of LoRA");
@@ -288,7 +308,18 @@ void CheckImages(const ModelSpec& model, int64_t seq_len) {
 }  // namespace
 
 OtherModels OthersFor(const ModelFields& fields, const Runtime& runtime) {
-  return {.allowed = runtime.facts().trains_planned_models, .image_tokens = fields.image_tokens};
+  const bool others = runtime.facts().trains_planned_models;
+  return {.allowed = others, .preferred = others, .image_tokens = fields.image_tokens};
+}
+
+bool TakesAdapters(const ModelFields& fields, const Runtime& runtime) {
+  if (runtime.facts().trains_planned_models) return true;
+  try {
+    if (fields.params) return FamilyOf(fields).Shape(1, 128, 128, true).experts == 0;
+    return !fields.named() || NamedBy(fields, runtime).spec.experts == 0;
+  } catch (const Error&) {
+    return true;
+  }
 }
 
 std::string PlanForOthers(Request& request) {
@@ -409,6 +440,7 @@ ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
                        Assumptions& assumptions, const Runtime& runtime) {
   ModelSpec model = NamedOrDerived(fields, seq_len, runtime, assumptions);
   RaisePositions(seq_len, model, assumptions);
+  SetRouterLosses(fields, model);
   model.frozen = fields.freeze;
   CheckFrozen(model, "⟦freeze⟧");
   CheckFrozenFor(runtime, model);

@@ -109,7 +109,14 @@ std::vector<MetricField> MakeFields() {
        {"slowest_rank_seconds", kNumber, true, "What it took for a step by itself",
         "speed/slowest_rank_seconds"},
        {"slowest_rank_share", kNumber, true, "That over the median of the others",
-        "speed/slowest_rank_share"}});
+        "speed/slowest_rank_share"},
+       {"router_balance_loss", kNumber, true,
+        "Load-balancing loss before its coefficient; null without experts", "experts/balance_loss"},
+       {"router_z_loss", kNumber, true, "Mean square of the routers' logsumexp", "experts/z_loss"},
+       {"expert_most", kNumber, true,
+        "Tokens of the fullest expert over the mean of its layer's experts", "experts/most"},
+       {"experts_without_tokens", kWhole, true, "Experts of all layers that got no token",
+        "experts/without_tokens"}});
   add(kValidation, {{"step", kWhole, false, "After which step"},
                     {"loss", kNumber, true, "Of the validation part", "validation/loss"},
                     {"perplexity", kNumber, true, "exp(loss); null past the range of a double",

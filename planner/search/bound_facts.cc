@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "core/program/bucket_sizes.h"
 #include "core/settings/setup_facts.h"
@@ -46,6 +47,7 @@ LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssump
   facts.assumed = assumed;
   facts.persistent = static_cast<double>(layout.persistent_elements());
   std::map<int, double> of_layer, trained_of_layer, gathered_of_layer;
+  std::set<int> gathered_layers;  // layers with a trained unit so far
   for (const Unit& unit : layout.units) {
     const double elements =
         static_cast<double>(StoredBytes(unit.ParamDtype(compute), unit.param_elements)) /
@@ -62,6 +64,9 @@ LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssump
     } else if (in_layers) {
       of_layer[unit.layer] += elements;
       if (unit.trainable) trained_of_layer[unit.layer] += elements;
+      const bool second =
+          unit.trainable && gathered > 0 && !gathered_layers.insert(unit.layer).second;
+      facts.split_layers = facts.split_layers || second;
       gathered_of_layer[unit.layer] += gathered;
       facts.largest_unit = std::max(facts.largest_unit, gathered);
       for (const TensorSlot& slot : unit.slots) {

@@ -43,9 +43,12 @@ struct LayoutFacts {
   double persistent = 0;  // kept whole on every rank
   double layers = 0;      // sum over all layers
   double largest_layer = 0;
-  double largest_trained_layer = 0;            // trained elements of a layer
-  double largest_tensor = 0;                   // within the layers
-  double largest_unit = 0;                     // largest unit gathered at once in the layers
+  double largest_trained_layer = 0;  // trained elements of a layer
+  double largest_tensor = 0;         // within the layers
+  double largest_unit = 0;           // largest unit gathered at once in the layers
+  // A layer has several trained units that are gathered, as dense part and experts: one of them is
+  // there while the other is not, nor its gradients.
+  bool split_layers = false;
   double embedding = 0, embedding_gather = 0;  // elements of the embeddings; those gathered
   // If the head is untied: the elements of the units after the layers, and the elements gathered
   // outside the layers.

@@ -32,7 +32,10 @@ double GpuBytes(const GroupTerms& t, const TrainSetup& base, const LayoutFacts& 
 void SetMoments(const GroupTerms& t, const ZeroConfig& zero, int every, const LayoutFacts& facts,
                 GroupMemory& memory) {
   std::array<BackwardMoment, 2>& moments = memory.moments;
-  if (t.in_place || !facts.assumed.uniform_layers || facts.layer_gathers.size() != 1) return;
+  if (t.in_place || !facts.assumed.uniform_layers || facts.layer_gathers.size() != 1 ||
+      facts.split_layers) {
+    return;
+  }
   const double unit = facts.layer_gathers.front().elements;
   const double of_layers = facts.layer_gathers.front().layers;
   const auto layers = std::llround(facts.layers / facts.largest_layer);

@@ -249,7 +249,7 @@ void FromCounts(const RunLog& log, MergedRequest& merged) {
   if (fields.lora.rank || fields.model.empty() || log.trained_params <= 0) return;
   if (!log.adapters && !tuned) return;
   try {
-    const ModelSpec model = FindModel(fields.model, {.allowed = true}).spec;
+    const ModelSpec model = FindModel(fields.model, {.allowed = true, .preferred = true}).spec;
     const int64_t rank = RankOfCount(model, log.trained_params);
     if (rank == 0) return;
     use("⟦lora_rank⟧", std::to_string(rank),

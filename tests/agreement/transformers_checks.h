@@ -1,6 +1,7 @@
-// What transformers and PyTorch say of small models that transformers saved, and the checks of
-// zeroplan against it on either backend. The folders of tests/fixtures are written by
-// tests/fixtures/make_gpt2_fixture.py and tests/agreement/make_llama_fixtures.py.
+// Results of transformers and PyTorch for small models that transformers saved, and checks of
+// zeroplan against them on either backend. The folders of tests/fixtures come from
+// tests/fixtures/make_gpt2_fixture.py, make_llama_fixtures.py and make_moe_fixtures.py in this
+// folder.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -96,8 +97,8 @@ struct Model {
   Engine engine;
 
   Model(const TrainSetup& setup, const fs::path& from, Backend backend = Backend::kCpu,
-        Purpose purpose = Purpose::kTrain, bool keep_keys_values = false)
-      : program(Lower(LoadModel(from.string()), setup,
+        Purpose purpose = Purpose::kTrain, bool keep_keys_values = false, float router_aux_loss = 0)
+      : program(Lower(SpecIn(from, router_aux_loss), setup,
                       LoweringFor(backend, purpose, keep_keys_values))),
         engine(program, OptionsFor(backend)) {
     engine.Init();
@@ -105,6 +106,12 @@ struct Model {
   }
 
  private:
+  // transformers adds the auxiliary loss only with output_router_logits, whatever its coefficient.
+  static ModelSpec SpecIn(const fs::path& from, float router_aux_loss) {
+    ModelSpec spec = LoadModel(from.string());
+    spec.router_aux_loss = router_aux_loss;
+    return spec;
+  }
   static LowerOptions LoweringFor(Backend backend, Purpose purpose, bool keep_keys_values) {
     LowerOptions options;
     options.keep_keys_values = keep_keys_values;

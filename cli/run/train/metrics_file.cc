@@ -178,6 +178,14 @@ void MetricsFile::Step(const StepReport& report) {
     slowest_seconds = report.slowest->seconds;
     slowest_share = report.slowest->share;
   }
+  std::optional<double> balance, z, most;
+  std::optional<int64_t> without;
+  if (const auto& router = report.router) {
+    balance = router->balance_loss;
+    z = router->z_loss;
+    most = router->most;
+    without = router->without;
+  }
   MetricLine line(MetricEvent::kStep);
   line.Set("step", report.step)
       .Set("loss", state.loss_sum)
@@ -195,7 +203,11 @@ void MetricsFile::Step(const StepReport& report) {
       .Set("device_used_bytes", report.device_used_bytes)
       .Set("slowest_rank", slowest)
       .Set("slowest_rank_seconds", slowest_seconds)
-      .Set("slowest_rank_share", slowest_share);
+      .Set("slowest_rank_share", slowest_share)
+      .Set("router_balance_loss", balance)
+      .Set("router_z_loss", z)
+      .Set("expert_most", most)
+      .Set("experts_without_tokens", without);
   Write(line, report.step);
 }
 

@@ -90,6 +90,13 @@ std::vector<LinePart> StepLine(const StepReport& report, int64_t steps,
       {fmt::format("{:.0f} tok/s", report.tokens_per_second), 2},
   };
   if (report.mfu) parts.push_back({fmt::format("MFU {:.1f}%", 100 * *report.mfu), 4});
+  if (const auto& router = report.router) {
+    std::string text = fmt::format("experts: most {:.1f} x mean", router->most);
+    if (router->without > 0) {
+      text += fmt::format(", {} of {} none", router->without, router->experts);
+    }
+    parts.push_back({std::move(text), 3});
+  }
   if (const auto& waits = report.times.exposed_comm_seconds) {
     parts.push_back({fmt::format("comm {:.1f} ms", 1e3 * *waits), 9});
   }
@@ -130,9 +137,9 @@ void Progress::OnStart(const StartReport& report) {
   if (metrics_ != nullptr) metrics_->Start(facts_, report.done);
   const BatchSpec& batch = facts_.program.setup.batch;
   Line(fmt::format(
-      "training {} ({} parameters) on {} rank{}: {} sequence{} of {} tokens a step, {} sample{} "
+      "training {} ({}) on {} rank{}: {} sequence{} of {} tokens a step, {} sample{} "
       "an epoch",
-      facts_.program.model.name, FormatCount(facts_.program.model.ParamCount()), batch.world_size,
+      facts_.program.model.name, facts_.program.model.CountsText(), batch.world_size,
       batch.world_size == 1 ? "" : "s", batch.global_batch(), batch.global_batch() == 1 ? "" : "s",
       batch.seq_len, report.train_samples, report.train_samples == 1 ? "" : "s"));
   const std::string products = Fp8Text(facts_.program.model, facts_.program.setup);

@@ -40,6 +40,13 @@ constexpr ConfigKey kKeys[] = {
     {"rope_low", "low_freq_factor"},
     {"rope_high", "high_freq_factor"},
     {"rope_attention_factor", "attention_factor"},
+    {"experts", "num_experts"},
+    {"experts_per_token", "num_experts_per_tok"},
+    {"expert_ffn", "moe_intermediate_size"},
+    {"shared_ffn", "shared_expert_intermediate_size"},
+    {"normalized_gates", "norm_topk_prob"},
+    {"dense_layers", "mlp_only_layers"},
+    {"router_aux_loss", "router_aux_loss_coef"},
 };
 
 constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
@@ -89,7 +96,9 @@ void ReadHeads(const LlamaKind& kind, JsonSection* config, ModelSpec* spec) {
 void ReadWindow(const LlamaKind& kind, JsonSection* config, ModelSpec* spec) {
   if (kind.sliding_window == 0) return;
   const bool on = !kind.window_switch || config->Bool("use_sliding_window").value_or(false);
-  const int64_t window = Optional(config, "sliding_window", kind.sliding_window);
+  // transformers 5 writes 0 where the window is switched off.
+  const bool zero = kind.window_switch && !on && config->Int("sliding_window", 0, kMax) == 0;
+  const int64_t window = zero ? 0 : Optional(config, "sliding_window", kind.sliding_window);
   if (on) spec->window = window;
   const JsonNode* types = config->Value("layer_types");
   if (kind.window_switch) {
@@ -226,7 +235,7 @@ ModelSpec ReadLlamaConfig(const LlamaKind& kind, JsonSection* config,
   spec.positions = whole("positions", kind.positions);
   ReadHeads(kind, config, &spec);
   ReadWindow(kind, config, &spec);
-  ReadRope(config, &spec);
+  ReadRope(config, &spec, kind.theta);
   constexpr const char* kEps = "a number above 0 and below 1, such as 1e-5";
   spec.layer_norm_eps =
       static_cast<float>(config->Number("rms_norm_eps", 1e-30, 0.999, kEps).value_or(kind.eps));
@@ -238,6 +247,8 @@ ModelSpec ReadLlamaConfig(const LlamaKind& kind, JsonSection* config,
   if (kind.qkv_bias) spec.qkv_bias = true;
   if (kind.mlp_bias) spec.mlp_bias = config->Bool("mlp_bias").value_or(false);
   spec.qk_norm = kind.qk_norm;
+  spec.qk_norm_whole = kind.qk_norm_whole;
+  if (kind.mixture != nullptr) ReadMixture(kind, config, &spec, notes);
   NoteDropout(config, notes);
   return spec;
 }
@@ -272,17 +283,18 @@ std::string WriteLlamaConfig(const LlamaKind& kind, const ModelSpec& spec) {
     out["sliding_window"] =
         spec.window > 0 ? nlohmann::ordered_json(spec.window) : nlohmann::ordered_json(nullptr);
   }
+  if (kind.mixture != nullptr) WriteMixture(*kind.mixture, spec, &out);
   // Those of the tokenizer, which zeroplan does not know of.
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) out[key] = nullptr;
   return out.dump(2) + "\n";
 }
 
-void ReadRope(JsonSection* config, ModelSpec* spec) {
+void ReadRope(JsonSection* config, ModelSpec* spec, double theta) {
   JsonSection rope = ScalingSection(config);
   constexpr const char* kThetas = "a number from 1.001 to 3.4e38, the largest of fp32";
   const std::optional<double> inner = rope.Number("rope_theta", 1.001, kMaxFloat, kThetas);
   const std::optional<double> outer = config->Number("rope_theta", 1.001, kMaxFloat, kThetas);
-  spec->rope_theta = static_cast<float>(inner.value_or(outer.value_or(10000)));
+  spec->rope_theta = static_cast<float>(inner.value_or(outer.value_or(theta)));
   if (rope.Number("partial_rotary_factor", 0, 1).value_or(1) != 1) {
     rope.FailValue("partial_rotary_factor", "1 (positions turn whole heads)");
   }

@@ -1,5 +1,7 @@
 #include "core/families/llama/llama.h"
 
+#include <iterator>
+#include <utility>
 #include <vector>
 
 #include "core/lowering/graph_builder.h"
@@ -17,14 +19,17 @@ enum LlamaParam : int {
   kInputNorm,
   kQkvW,  // [N, C]: query, key, value
   kQkvB,
-  kQkNorm,  // [2D]: of a query head, of a key head
+  kQkNorm,  // [2D]: of a query head, of a key head; over all heads [(H+G)*D]
   kOutW,    // [C, H*D]
   kOutB,
   kMlpNorm,
-  kGateUpW,  // [2F, C]
+  kGateUpW,  // [2F, C]; of a shared expert where a layer has experts
   kGateUpB,
   kDownW,  // [C, F]
   kDownB,
+  kRouter,         // [E, C], with a shared expert [E+1, C]
+  kExpertsGateUp,  // [E*2F, C]
+  kExpertsDown,    // [E*C, F]
   kFinalNorm,
   kLmHead,  // [Vp, C], where it is not tied
 };
@@ -49,8 +54,30 @@ ParamRow Parts(ParamRow row, std::vector<ParamPart> parts) {
   return row;
 }
 
-std::vector<ParamRow> LayerRows(const ModelSpec& spec) {
-  const int64_t c = spec.hidden, f = spec.ffn, d = spec.HeadSize();
+constexpr ExpertParams kExpertIds = {.router = kRouter,
+                                     .gate_up = kExpertsGateUp,
+                                     .down = kExpertsDown,
+                                     .shared_gate_up = kGateUpW,
+                                     .shared_down = kDownW};
+
+std::vector<ParamRow> MlpRows(const ModelSpec& spec) {
+  const int64_t c = spec.hidden, f = spec.ffn;
+  const float std = spec.init_std;
+  constexpr InitKind kZeros = InitKind::kZeros;
+  std::vector<ParamRow> rows = {Parts(LinearRow(kGateUpW, "mlp.gate_up_proj.weight", 2 * f, c, std),
+                                      {{"mlp.gate_proj.weight", f}, {"mlp.up_proj.weight", f}})};
+  if (spec.mlp_bias) {
+    rows.push_back(Parts(VectorRow(kGateUpB, "mlp.gate_up_proj.bias", 2 * f, kZeros),
+                         {{"mlp.gate_proj.bias", f}, {"mlp.up_proj.bias", f}}));
+  }
+  rows.push_back(LinearRow(kDownW, "mlp.down_proj.weight", c, f, std));
+  if (spec.mlp_bias) rows.push_back(VectorRow(kDownB, "mlp.down_proj.bias", c, kZeros));
+  return rows;
+}
+
+// All rows but those of the MLP or the experts.
+std::vector<ParamRow> AttentionRows(const ModelSpec& spec) {
+  const int64_t c = spec.hidden, d = spec.HeadSize();
   const int64_t q = spec.heads * d, kv = spec.KvHeads() * d, n = spec.QkvColumns();
   const float std = spec.init_std;
   constexpr InitKind kZeros = InitKind::kZeros, kOnes = InitKind::kOnes;
@@ -65,36 +92,45 @@ std::vector<ParamRow> LayerRows(const ModelSpec& spec) {
                           {"self_attn.k_proj.bias", kv},
                           {"self_attn.v_proj.bias", kv}}));
   }
-  if (spec.qk_norm) {
+  if (spec.qk_norm_whole) {
+    rows.push_back(Parts(VectorRow(kQkNorm, "self_attn.qk_norm.weight", q + kv, kOnes),
+                         {{"self_attn.q_norm.weight", q}, {"self_attn.k_norm.weight", kv}}));
+  } else if (spec.qk_norm) {
     rows.push_back(Parts(VectorRow(kQkNorm, "self_attn.qk_norm.weight", 2 * d, kOnes),
                          {{"self_attn.q_norm.weight", d}, {"self_attn.k_norm.weight", d}}));
   }
   rows.push_back(LinearRow(kOutW, "self_attn.o_proj.weight", c, q, std));
   if (spec.out_bias) rows.push_back(VectorRow(kOutB, "self_attn.o_proj.bias", c, kZeros));
   rows.push_back(VectorRow(kMlpNorm, "post_attention_layernorm.weight", c, kOnes));
-  rows.push_back(Parts(LinearRow(kGateUpW, "mlp.gate_up_proj.weight", 2 * f, c, std),
-                       {{"mlp.gate_proj.weight", f}, {"mlp.up_proj.weight", f}}));
-  if (spec.mlp_bias) {
-    rows.push_back(Parts(VectorRow(kGateUpB, "mlp.gate_up_proj.bias", 2 * f, kZeros),
-                         {{"mlp.gate_proj.bias", f}, {"mlp.up_proj.bias", f}}));
-  }
-  rows.push_back(LinearRow(kDownW, "mlp.down_proj.weight", c, f, std));
-  if (spec.mlp_bias) rows.push_back(VectorRow(kDownB, "mlp.down_proj.bias", c, kZeros));
   return rows;
 }
 
-ParamRows LlamaParams(const ModelSpec& spec) {
+void Append(std::vector<ParamRow> rows, std::vector<ParamRow>& to) {
+  to.insert(to.end(), std::make_move_iterator(rows.begin()), std::make_move_iterator(rows.end()));
+}
+
+ParamRows LlamaParams(const LlamaKind& kind, const ModelSpec& spec) {
   ParamRow tokens = VocabularyRow(kEmbedTokens, "model.embed_tokens.weight", spec,
                                   spec.tied_head ? ParamUse::kHead : ParamUse::kOther);
   if (spec.tied_head) tokens.twin = "lm_head.weight";
   ParamRows rows = {
       .before = {tokens},
-      .layer = LayerRows(spec),
+      .layer = AttentionRows(spec),
       .after = {VectorRow(kFinalNorm, "model.norm.weight", spec.hidden, InitKind::kOnes)},
       .layer_prefix = "model.layers.",
   };
   if (!spec.tied_head) {
     rows.after.push_back(VocabularyRow(kLmHead, "lm_head.weight", spec, ParamUse::kHead));
+  }
+  const auto mlp = [&](bool experts) {
+    return experts ? ExpertRows(*kind.mixture, spec, kExpertIds) : MlpRows(spec);
+  };
+  if (spec.experts == 0 || spec.dense_layers.empty()) {
+    Append(mlp(spec.experts > 0), rows.layer);
+    return rows;
+  }
+  for (int64_t layer = 0; layer < spec.layers; ++layer) {
+    rows.own.push_back(mlp(spec.HasExperts(layer)));
   }
   return rows;
 }
@@ -112,11 +148,19 @@ struct Block {
   Norm mlp;
   SwiGlu swiglu;
   Linear down;
+  Experts experts;  // in place of the last two
 };
 
 class LlamaGraph : public ModelGraph {
  public:
-  explicit LlamaGraph(GraphBuilder& g) : g_(g), blocks_(static_cast<size_t>(g.model().layers)) {}
+  explicit LlamaGraph(GraphBuilder& g)
+      : g_(g),
+        blocks_(static_cast<size_t>(g.model().layers)),
+        has_experts_(blocks_.size(), g.model().experts > 0) {
+    for (const int64_t layer : DenseLayers(g.model())) {
+      has_experts_[static_cast<size_t>(layer)] = false;
+    }
+  }
 
   Value Embed() override {
     rotary_table_ = g_.RotaryTable();
@@ -134,6 +178,10 @@ class LlamaGraph : public ModelGraph {
     const Value attention_MHD = g_.ToRows(b.attention.out_MHD, "attention_rows");
     b.out = g_.LinearForward(attention_MHD, kOutW, If(model.out_bias, kOutB), "middle", x_MC);
     b.mlp = g_.RmsNormForward(b.out.y_MN, kMlpNorm, "mlp_norm");
+    if (has_experts_[static_cast<size_t>(layer)]) {
+      b.experts = g_.ExpertsForward(b.mlp.y_MC, kExpertIds, {"residual", layer + 1}, b.out.y_MN);
+      return b.experts.y_MC;
+    }
     b.swiglu =
         g_.SwiGluForward(b.mlp.y_MC, kGateUpW, If(model.mlp_bias, kGateUpB), "gate_up", "swiglu");
     b.down = g_.LinearForward(b.swiglu.y_MF, kDownW, If(model.mlp_bias, kDownB),
@@ -157,8 +205,7 @@ class LlamaGraph : public ModelGraph {
 
   void LayerBackward(int layer, const Value& dresidual_MC) override {
     const Block& b = blocks_[static_cast<size_t>(layer)];
-    const Value dswiglu_MF = g_.LinearBackward(b.down, dresidual_MC, "d_swiglu");
-    const Value dmlp_MC = g_.SwiGluBackward(b.swiglu, dswiglu_MF, "d_mlp_norm");
+    const Value dmlp_MC = MlpBackward(layer, dresidual_MC);
     g_.RmsNormBackward(b.mlp, dmlp_MC, dresidual_MC, true);
 
     const Value dattention_MHD = g_.LinearBackward(b.out, dresidual_MC, "d_attention");
@@ -177,8 +224,18 @@ class LlamaGraph : public ModelGraph {
  private:
   static int If(bool has, int param) { return has ? param : kNoParam; }
 
+  Value MlpBackward(int layer, const Value& dresidual_MC) {
+    const Block& b = blocks_[static_cast<size_t>(layer)];
+    if (has_experts_[static_cast<size_t>(layer)]) {
+      return g_.ExpertsBackward(b.experts, dresidual_MC, "d_mlp_norm");
+    }
+    const Value dswiglu_MF = g_.LinearBackward(b.down, dresidual_MC, "d_swiglu");
+    return g_.SwiGluBackward(b.swiglu, dswiglu_MF, "d_mlp_norm");
+  }
+
   GraphBuilder& g_;
   std::vector<Block> blocks_;
+  std::vector<bool> has_experts_;  // by layer
   BufferId rotary_table_ = kNoBuffer;
   Norm final_;
 };
@@ -243,7 +300,7 @@ class LlamaFamily : public ModelFamily {
 
   std::string_view name() const override { return kind_.name; }
 
-  ParamRows Params(const ModelSpec& spec) const override { return LlamaParams(spec); }
+  ParamRows Params(const ModelSpec& spec) const override { return LlamaParams(kind_, spec); }
   // LlamaModel, the model without its head, is saved without it.
   std::string_view optional_prefix() const override { return "model."; }
   // Frequencies, which old versions of transformers saved.
@@ -256,7 +313,8 @@ class LlamaFamily : public ModelFamily {
   }
 
   std::string_view ConfigKey(std::string_view field) const override {
-    return LlamaConfigKey(field);
+    const bool local = kind_.mixture != nullptr && kind_.mixture->mixtral_names;
+    return local && field == "experts" ? "num_local_experts" : LlamaConfigKey(field);
   }
   ModelSpec ReadConfig(JsonSection* config, std::vector<std::string>* notes) const override {
     return ReadLlamaConfig(kind_, config, notes);
@@ -283,6 +341,11 @@ const ModelFamily& FamilyOf() {
 }
 
 }  // namespace
+
+std::unique_ptr<const ModelFamily> MakeLlamaFamily(const LlamaKind& kind,
+                                                   const std::vector<ModelPreset>& (*presets)()) {
+  return std::make_unique<LlamaFamily>(kind, presets);
+}
 
 const ModelFamily& Llama() { return FamilyOf<kLlama, LlamaPresets>(); }
 const ModelFamily& Mistral() { return FamilyOf<kMistral, MistralPresets>(); }

@@ -1,4 +1,6 @@
 // Published shapes of llama's kind, and what shapes between them look like.
+#include <algorithm>
+
 #include "core/families/llama/llama.h"
 
 namespace zeroplan {
@@ -233,10 +235,40 @@ const std::vector<ModelPreset>& Qwen3Presets() {
   return presets;
 }
 
+ModelPreset MixturePreset(const ModelFamily& family, const LlamaKind& kind, const MixtureSize& size,
+                          const char* source, std::vector<PublishedName> published) {
+  ModelSpec spec;
+  spec.name = size.name;
+  spec.family = &family;
+  spec.qkv_bias = kind.qkv_bias;
+  spec.qk_norm = kind.qk_norm;
+  spec.qk_norm_whole = kind.qk_norm_whole;
+  spec.layers = size.layers;
+  spec.hidden = size.hidden;
+  SetHeads({size.heads, size.kv_heads, size.head_size}, spec);
+  spec.ffn = size.ffn;
+  spec.expert_ffn = size.expert_ffn;
+  spec.shared_ffn = size.shared_ffn;
+  spec.experts = size.experts;
+  spec.experts_per_token = size.experts_per_token;
+  spec.normalized_gates = size.normalized;
+  spec.router_aux_loss = size.aux_loss;
+  spec.vocab = size.vocab;
+  spec.padded_vocab = PadVocab(spec.vocab);
+  spec.positions = size.positions;
+  spec.layer_norm_eps = size.eps;
+  spec.rope_theta = size.theta;
+  spec.tied_head = false;
+  return {spec, source, std::move(published)};
+}
+
 ModelSpec LlamaShape(const LlamaKind& kind, const ModelFamily& family, int64_t layers,
                      int64_t hidden, int64_t positions, bool byte_level) {
   ModelSpec spec;
-  SetKind(family, spec);
+  spec.family = &family;
+  spec.qkv_bias = kind.qkv_bias;
+  spec.qk_norm = kind.qk_norm;
+  spec.qk_norm_whole = kind.qk_norm_whole;
   spec.layers = layers;
   spec.hidden = hidden;
   // Heads of 128 from 2048 on, of 64 below; byte-level models may be too narrow for either. Four
@@ -250,6 +282,16 @@ ModelSpec LlamaShape(const LlamaKind& kind, const ModelFamily& family, int64_t l
   // 3.5 times the width, as Llama 3's 8B has it, in whole tiles.
   const int64_t tile = byte_level ? 16 : 128;
   spec.ffn = (7 * hidden / 2 + tile - 1) / tile * tile;
+  if (const MixtureKind* mixture = kind.mixture) {
+    spec.experts = byte_level ? 8 : mixture->experts;
+    spec.experts_per_token = byte_level ? 2 : mixture->experts_per_token;
+    const auto width = static_cast<int64_t>(mixture->shape_width * static_cast<double>(hidden));
+    const int64_t expert_ffn = std::max(tile, width / tile * tile);
+    (mixture->expert_ffn > 0 ? spec.expert_ffn : spec.ffn) = expert_ffn;
+    if (mixture->shared_ffn > 0) spec.shared_ffn = 4 * expert_ffn;
+    spec.normalized_gates = mixture->normalized;
+    spec.router_aux_loss = static_cast<float>(mixture->aux_loss);
+  }
   spec.vocab = byte_level ? 256 : kind.shape_vocab;
   spec.padded_vocab = PadVocab(spec.vocab);
   spec.positions = positions;

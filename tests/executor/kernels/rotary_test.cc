@@ -276,5 +276,67 @@ TEST_CASE("norm of query and key heads: gradients against finite differences") {
   CheckGradient(rng, dw, of_w, wv, dy, 20 * kRotarySlack, "dw");
 }
 
+// One norm over all query heads of a row and one over all its key heads; w_(H+G)D.
+Doubles NormWhole(const RotaryShape& s, Doubles qkv, const Doubles& w, Doubles* rstd = nullptr) {
+  for (int64_t m = 0; m < s.M(); ++m) {
+    for (const int64_t first : {int64_t{0}, s.H}) {
+      const int64_t columns = (first == 0 ? s.H : s.G) * s.D;
+      const auto at = qkv.begin() + m * s.N() + first * s.D;
+      const auto of_w = w.begin() + first * s.D;
+      const Doubles y = RmsNorm(1, columns, Doubles(at, at + columns),
+                                Doubles(of_w, of_w + columns), kRotaryEps, rstd);
+      std::copy(y.begin(), y.end(), at);
+    }
+  }
+  return qkv;
+}
+
+TEST_CASE("norm over all query heads and all key heads, and their rotation") {
+  ZEROPLAN_TEST_RNG(rng);
+  for (Dtype dtype : FloatDtypes()) {
+    for (const RotaryShape& s : kRotaryShapes) {
+      CAPTURE(s.D);
+      CAPTURE(s.H);
+      Bench bench(3);
+      KernelDims dims = s.dims();
+      dims[5] = 1;
+      const int64_t columns = (s.H + s.G) * s.D;
+      Tensor table = Scaling{}.Make(bench, s.T, s.D), w = Tensor::Random(rng, dtype, columns),
+             qkv = Tensor::Random(rng, dtype, s.M() * s.N()), out(dtype, s.M() * s.N()),
+             rstd(Dtype::kF32, 2 * s.M());
+      bench.Run(KernelId::kQkNormRotaryForward, dims, {&qkv, &w, &table, &out, &rstd});
+      const Doubles x = qkv.values(), wv = w.values(), angles = table.values();
+      Doubles want_rstd;
+      const Doubles normed = NormWhole(s, x, wv, &want_rstd);
+      const double slack = s.D == 2 ? 100 * kRotarySlack : 2 * kRotarySlack;
+      CheckAllClose(out, Rotate(s, normed, angles), slack, "out");
+      double steepest = 1;
+      for (int64_t i = 0; i < rstd.size(); ++i) {
+        const double want = want_rstd[static_cast<size_t>(i)];
+        CHECK(std::abs(rstd[i] - want) <= kRotarySlack * want);
+        steepest = std::max(steepest, want);
+      }
+
+      Tensor d = Tensor::Random(rng, dtype, s.M() * s.N()), dw(Dtype::kF32, columns);
+      const Tensor d_before = d;
+      const Doubles dy = d.values();
+      bench.Run(KernelId::kQkNormRotaryBackward, dims, {&d, &qkv, &w, &rstd, &table, &dw});
+      const auto of_x = [&](const Doubles& v) { return Rotate(s, NormWhole(s, v, wv), angles); };
+      const auto of_w = [&](const Doubles& v) { return Rotate(s, NormWhole(s, x, v), angles); };
+      CheckGradient(rng, d, of_x, x, dy, 20 * steepest * slack, "dqkv", 12);
+      const double slack_w = 20 * slack * std::sqrt(static_cast<double>(s.M()));
+      CheckGradient(rng, dw, of_w, wv, dy, slack_w, "dw", 12);
+
+      Tensor again = d_before, dw_sum = Tensor::Random(rng, dtype, columns);
+      Doubles want_sum = dw.values();
+      for (int64_t i = 0; i < columns; ++i) want_sum[static_cast<size_t>(i)] += dw_sum[i];
+      bench.Run(KernelId::kQkNormRotaryBackward, dims, {&again, &qkv, &w, &rstd, &table, &dw_sum},
+                kAccumulate);
+      CHECK(again == d);
+      CheckAllClose(dw_sum, want_sum, slack_w, "dw added");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace zeroplan::kernel_test

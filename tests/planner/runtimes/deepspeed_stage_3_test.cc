@@ -129,7 +129,7 @@ Counts PlayMixture(const char* type, ExpertModules experts, bool recompute) {
                                    {"num_experts_per_tok", 2}, {"moe_intermediate_size", 16},
                                    {"intermediate_size", 16},  {"tie_word_embeddings", false}};
   WriteJson(dir.path("config.json"), config);
-  const ModelSpec spec = FindModel(dir.path(), {.allowed = true}).spec;
+  const ModelSpec spec = FindModel(dir.path(), {.allowed = true, .preferred = true}).spec;
   TrainSetup setup;
   setup.zero = ReaderZeroDefaults(3);
   setup.zero.prefetch_bucket_elements = 0;

@@ -52,7 +52,7 @@ ModelSpec Fixture(const std::string& name, const std::string& frozen = "") {
   const Json& model = PlannedFixture(name);
   WriteJson(dir.path("config.json"), model["config"]);
   WriteSafetensors(dir.path("model.safetensors"), model["tensors"]);
-  OtherModels others = {.allowed = true};
+  OtherModels others = {.allowed = true, .preferred = true};
   if (name == "qwen2_5_vl") others.image_tokens = 16;
   ModelSpec spec = FindModel(dir.path(), others).spec;
   spec.frozen = frozen;
@@ -235,7 +235,7 @@ TEST_CASE("parts of unknown use go with a layer's first module") {
   }
   WriteJson(dir.path("config.json"), PlannedFixture("gemma2")["config"]);
   WriteSafetensors(dir.path("model.safetensors"), tensors);
-  const TorchModel model(FindModel(dir.path(), {.allowed = true}).spec);
+  const TorchModel model(FindModel(dir.path(), {.allowed = true, .preferred = true}).spec);
   CHECK(model.layer_modules == TorchModel(spec).layer_modules);
   CHECK(model.elements() == TorchModel(spec).elements() + 12);
   CHECK(model.modules[1].params.size() == 2);
@@ -254,7 +254,7 @@ TEST_CASE("sequences longer than a window have a mask in the layers that have on
     }
     const TempDir dir;
     WriteJson(dir.path("config.json"), config);
-    return PlayOf(FindModel(dir.path(), {.allowed = true}).spec, run).kept;
+    return PlayOf(FindModel(dir.path(), {.allowed = true, .preferred = true}).spec, run).kept;
   };
   CHECK(kept(64, 2) == kept(64, 0));
   // The mask, and keys and values for each of 4 query heads in place of 2.
@@ -345,7 +345,7 @@ TEST_CASE("runs of such models by the Trainer, beside what is predicted of them"
     const TempDir dir;
     WriteJson(dir.path("config.json"), row["config"]);
     TorchPlay play;
-    play.model = FindModel(dir.path(), {.allowed = true}).spec;
+    play.model = FindModel(dir.path(), {.allowed = true, .preferred = true}).spec;
     CHECK(play.model.ParamCount() == row["parameters"].get<uint64_t>());
     TrainSetup& setup = play.setup;
     setup.zero = ReaderZeroDefaults(0);
@@ -381,7 +381,7 @@ TEST_CASE("runs of such models by the Trainer, beside what is predicted of them"
 TEST_CASE("a published run of a mixture at stage 3, beside what is predicted of it") {
   const HardwareProfile hardware = LoadProfile("dgx-a100-80gb");
   TorchPlay play;
-  play.model = FindModel("Qwen/Qwen3-30B-A3B", {.allowed = true}).spec;
+  play.model = FindModel("Qwen/Qwen3-30B-A3B", {.allowed = true, .preferred = true}).spec;
   play.setup.zero = ReaderZeroDefaults(3);
   play.setup.batch.micro_batch = 1;
   play.setup.batch.world_size = 16;

@@ -44,31 +44,36 @@ void RotaryBackward(const KernelCall& call) { Rotate(call, -1.0f); }
 void QkNormRotaryForward(const KernelCall& call) {
   const float eps = call.scalars[0];
   ZEROPLAN_CHECK(eps > 0, "{} without an epsilon", KernelInfo(call.id).name);
-  LaunchQkNormRotaryForward(RowsOf(call, 5),
-                            {.qkv_MN = Floats(call, 0),
-                             .w_2D = Floats(call, 1),
-                             .table_TD = Floats(call, 2),
-                             .out_MN = Floats(call, 3),
-                             .rstd = Arg(call, 4).as<float>(),
-                             .eps = eps},
-                            LaunchStream(call));
+  const bool whole = call.dims[5] != 0;
+  const auto launch = whole ? LaunchWholeNormRotaryForward : LaunchQkNormRotaryForward;
+  launch(RowsOf(call, 5),
+         {.qkv_MN = Floats(call, 0),
+          .w_2D = Floats(call, 1),
+          .table_TD = Floats(call, 2),
+          .out_MN = Floats(call, 3),
+          .rstd = Arg(call, 4).as<float>(),
+          .eps = eps},
+         LaunchStream(call));
   CheckLaunched(call);
 }
 
 void QkNormRotaryBackward(const KernelCall& call) {
   const QkvRows rows = RowsOf(call, 7);
-  const auto floats = static_cast<uint64_t>(QkNormBackwardBlocks(rows.M) * 2 * rows.D);
-  LaunchQkNormRotaryBackward(
-      rows,
-      {.dqkv_MN = Floats(call, 0),
-       .qkv_MN = Floats(call, 1),
-       .w_2D = Floats(call, 2),
-       .rstd = Arg(call, 3).as<const float>(),
-       .table_TD = Floats(call, 4),
-       .dw_2D = Floats(call, 5),
-       .add_to_weights = call.has(kAccumulate),
-       .partials = static_cast<float*>(ScratchOf(call, 6, floats * sizeof(float)))},
-      LaunchStream(call));
+  const bool whole = call.dims[5] != 0;
+  const auto floats =
+      static_cast<uint64_t>(whole ? NormBackwardBlocks(rows.M) * rows.rotated() * rows.D
+                                  : QkNormBackwardBlocks(rows.M) * 2 * rows.D);
+  const auto launch = whole ? LaunchWholeNormRotaryBackward : LaunchQkNormRotaryBackward;
+  launch(rows,
+         {.dqkv_MN = Floats(call, 0),
+          .qkv_MN = Floats(call, 1),
+          .w_2D = Floats(call, 2),
+          .rstd = Arg(call, 3).as<const float>(),
+          .table_TD = Floats(call, 4),
+          .dw_2D = Floats(call, 5),
+          .add_to_weights = call.has(kAccumulate),
+          .partials = static_cast<float*>(ScratchOf(call, 6, floats * sizeof(float)))},
+         LaunchStream(call));
   CheckLaunched(call);
 }
 

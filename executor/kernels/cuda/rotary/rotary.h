@@ -51,4 +51,11 @@ struct QkNormBackwardArrays {
 void LaunchQkNormRotaryBackward(const QkvRows& rows, const QkNormBackwardArrays& arrays,
                                 cudaStream_t stream);
 
+// The same with one norm over all query heads and one over all key heads: w_2D is w_(H+G)D, rstd
+// has 2 values a row, and partials NormBackwardBlocks(M) * (H+G) * D floats.
+void LaunchWholeNormRotaryForward(const QkvRows& rows, const QkNormForwardArrays& arrays,
+                                  cudaStream_t stream);
+void LaunchWholeNormRotaryBackward(const QkvRows& rows, const QkNormBackwardArrays& arrays,
+                                   cudaStream_t stream);
+
 }  // namespace zeroplan::cuda

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr OtherModels kOthers = {.allowed = true};
+constexpr OtherModels kOthers = {.allowed = true, .preferred = true};
 
 // A folder with a config.json and, where there are some, headers of weights.
 ModelSpec ModelIn(const std::string& folder, const Json& config, const Json& tensors = {}) {

@@ -1,0 +1,42 @@
+// How a step's tokens spread over the experts of a mixture, and which experts get none any more.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/model/model_spec.h"
+
+namespace zeroplan {
+
+// One step's routing, over all ranks, micro-steps and layers.
+struct RouterReport {
+  // Means over the micro-batches, each weighed by its targets that count; before coefficients.
+  double balance_loss = 0, z_loss = 0;
+  double most = 0;      // rows of the fullest expert over the mean of the layer's experts
+  int64_t without = 0;  // experts that got no row
+  int64_t experts = 0;  // summed over the layers
+};
+
+class RouterWatch {
+ public:
+  // An expert without a row in so many steps one after the other is called dead.
+  static constexpr int64_t kDeadSteps = 50;
+
+  explicit RouterWatch(const ModelSpec& model);
+
+  // Takes Engine::RouterTotals of a step; nothing of a model without experts.
+  std::optional<RouterReport> Note(std::span<const double> totals);
+  // A warning if more experts are dead than at the last warning; once a step.
+  std::optional<std::string> Warning();
+
+ private:
+  int64_t experts_;              // in each layer
+  std::vector<int64_t> layers_;  // that have experts
+  std::vector<int64_t> idle_;    // [layer, expert]: steps without a row
+  int64_t warned_ = 0;           // dead experts at the last warning
+};
+
+}  // namespace zeroplan
