@@ -30,35 +30,18 @@ uint64_t OrderedIn(const Program& program, const LaunchKernel& launch) {
   return has ? args[kBackwardScratch].bytes : AttentionWorkspaceBytes(launch.dims, true);
 }
 
-bool IsGrouped(CostKind cost) {
-  return cost == CostKind::kGroupedForward || cost == CostKind::kGroupedData ||
-         cost == CostKind::kGroupedWeight;
-}
-
 // A product of a layer as GemmCost times it.
 struct TimedShape {
   GemmKind kind;
   int64_t m, k, n;
 };
-// The matmuls of all experts as one. Each expert's rows end in a tile that is half full on
-// average: with R rows as many as R and half a tile for each. A gradient of weights sums over an
-// expert's rows alone, for an output of all experts.
-TimedShape GroupedShape(CostKind cost, const KernelDims& dims) {
-  constexpr int64_t kHalfTile = 64;
-  const auto [R, K, N, E] = FirstDims<4>(dims);
-  switch (cost) {
-    case CostKind::kGroupedForward:
-      return {GemmKind::kForward, R + E * kHalfTile, K, N};
-    case CostKind::kGroupedData:
-      return {GemmKind::kData, R + E * kHalfTile, K, N};
-    default:
-      return {GemmKind::kWeight, std::max<int64_t>(1, R / E), K, N * E};
-  }
-}
 // kFp8Matmul multiplies [M,K] by [N,K] in every direction: with fast sums forward, without as a
 // gradient, of which a product of M by N over K is [M,K'] = [M,N'] * [K',N']^T.
 TimedShape ShapeOf(CostKind cost, Dtype dtype, const KernelDims& dims) {
-  if (IsGrouped(cost)) return GroupedShape(cost, dims);
+  if (IsGrouped(cost)) {
+    const GroupedCost::Shape shape = GroupedCost::ShapeOf(cost, dims);
+    return {shape.kind, shape.m, shape.k, shape.n};
+  }
   const auto [M, K, N, rows_a, rows_b, fast] = dims;
   if (DtypeBytes(dtype) == 1 && fast == 0) return {GemmKind::kData, M, N, K};
   return {*ProductKind(cost), M, K, N};
@@ -76,6 +59,7 @@ KernelCost::KernelCost(const GpuProfile& gpu, double overlapped_compute)
       gemm_(gpu),
       memory_(gpu),
       attention_(gpu, gemm_),
+      grouped_(gpu, gemm_),
       hbm_seconds_per_byte_(1 / gpu.hbm_bandwidth.value),
       launch_seconds_(gpu.launch_overhead.value),
       overlapped_compute_(overlapped_compute),
@@ -174,11 +158,8 @@ double KernelCost::Compute(const Key& key) const {
       return std::max(least, ProductSeconds(key));
     case CostKind::kGroupedForward:
     case CostKind::kGroupedData:
-    case CostKind::kGroupedWeight: {
-      const TimedShape shape_of_all = GroupedShape(cost, key.dims);
-      return std::max(least, gemm_.Seconds(shape_of_all.kind, key.dtype, shape_of_all.m,
-                                           shape_of_all.k, shape_of_all.n));
-    }
+    case CostKind::kGroupedWeight:
+      return std::max(least, grouped_.Seconds(gemm_, cost, key.dtype, key.dims));
     case CostKind::kAttentionForward:
     case CostKind::kAttentionBackward:
       return std::max(least,

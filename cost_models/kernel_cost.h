@@ -8,6 +8,7 @@
 #include "core/program/program.h"
 #include "cost_models/attention_cost.h"
 #include "cost_models/gemm_cost.h"
+#include "cost_models/grouped_cost.h"
 #include "cost_models/memory_cost.h"
 #include "cost_models/power_limit.h"
 #include "hwprofiles/profile.h"
@@ -68,6 +69,7 @@ class KernelCost {
   GemmCost gemm_;
   MemoryCost memory_;
   AttentionCost attention_;
+  GroupedCost grouped_;
   double hbm_seconds_per_byte_ = 0, launch_seconds_ = 0, overlapped_compute_ = 1;
   double gelu_seconds_per_flop_ = 0;  // for GELU within a matmul
   mutable std::vector<Slot> slots_;   // size is a power of two; linear probing

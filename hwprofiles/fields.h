@@ -155,6 +155,7 @@ void ForEachGpuField(Gpu& gpu, Visitor&& visit) {
   visit.Flag("gpu.capabilities.flash_attention", gpu.flash_attention);
   visit.Table("gpu.gemm", gpu.gemm);
   visit.Table("gpu.attention", gpu.attention);
+  visit.Table("gpu.grouped", gpu.grouped);
   visit.Table("gpu.memory_kernels", gpu.memory_kernels);
   visit.Table("gpu.kernels", gpu.kernels);
   if (visit.Section("gpu.power", gpu.power)) {
@@ -242,6 +243,19 @@ void ForEachCell(Row& row, Visitor&& visit) {
   visit.Whole("m", row.m);
   visit.Whole("k", row.k);
   visit.Whole("n", row.n);
+  visit.Measured("rate", row.flops_per_second);
+}
+
+constexpr const MeasuredUnit& UnitOf(const GroupedRate&) { return kMeasuredRates; }
+template <typename Visitor, Is<GroupedRate> Row>
+void ForEachCell(Row& row, Visitor&& visit) {
+  visit.Word("kind", AllOf(kGemmKinds), row.kind);
+  visit.Word("dtype", AllOf(kProfileDtypes), row.dtype);
+  visit.Whole("rows", row.rows);
+  visit.Whole("k", row.k);
+  visit.Whole("n", row.n);
+  visit.Whole("experts", row.experts);
+  visit.Whole("fullest", row.fullest);
   visit.Measured("rate", row.flops_per_second);
 }
 

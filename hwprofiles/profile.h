@@ -54,6 +54,17 @@ struct GemmRate {
 
   bool operator==(const GemmRate&) const = default;
 };
+// Matmuls of experts (KernelId::kGroupedMatmulForward and its gradients): `rows` rows in expert
+// order times matrices [n, k] of `experts` experts, 2*rows*n*k FLOPs. `fullest`: rows of the
+// fullest expert in percent of the mean; 100 if all have as many.
+struct GroupedRate {
+  GemmKind kind = GemmKind::kForward;
+  Dtype dtype = Dtype::kBF16;
+  int64_t rows = 0, k = 0, n = 0, experts = 0, fullest = 100;
+  double flops_per_second = 0;
+
+  bool operator==(const GroupedRate&) const = default;
+};
 // Causal attention in 16 bit, fused. FLOPs counted as in the kernel table (causal half).
 struct AttentionRate {
   int64_t batch = 0, heads = 0, seq = 0, head_dim = 0;
@@ -140,6 +151,7 @@ struct GpuProfile {
   // Rates by shape. Without them the cost model scales the rates of the GPU that it knows best.
   std::optional<Measured<GemmRate>> gemm;
   std::optional<Measured<AttentionRate>> attention;
+  std::optional<Measured<GroupedRate>> grouped;
   std::optional<Measured<MemoryKernelTime>> memory_kernels;
   std::optional<Measured<NamedKernelTime>> kernels;  // used instead of memory_kernels
   // If set, the rows of `gemm` and `attention` were measured on a GPU that did nothing else.

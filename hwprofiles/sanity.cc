@@ -260,6 +260,14 @@ Found CheckGpuTables(const GpuProfile& gpu) {
       }
     }
   }
+  for (size_t i = 0; gpu.grouped && i < gpu.grouped->rows.size(); ++i) {
+    const GroupedRate& row = gpu.grouped->rows[i];
+    const double limit = peak(row.dtype);
+    if (row.flops_per_second > limit * kMeasuredTolerance) {
+      return TooFast("gpu.grouped", i, row.flops_per_second / kTera, "TFLOP/s", limit / kTera,
+                     fmt::format("the dense {} peak", DtypeName(row.dtype)));
+    }
+  }
   if (Found found = CheckMemoryRows(gpu, "gpu.memory_kernels", gpu.memory_kernels)) return found;
   return CheckMemoryRows(gpu, "gpu.kernels", gpu.kernels);
 }

@@ -188,6 +188,11 @@ void PutKernels(const KernelRates& kernels, const Origin& origin, GpuProfile& gp
                 RoundTo(r.backward_flops_per_second, kTera);
               });
   }
+  if (!kernels.grouped.empty()) {
+    gpu.grouped =
+        Table(kernels.grouped, origin.OnGpu("the executor's matmuls of experts on random data"),
+              [](GroupedRate& r) { RoundTo(r.flops_per_second, kTera); });
+  }
   if (!kernels.memory.empty()) {
     gpu.kernels = NamedTable(
         kernels.memory, origin.OnGpu("the executor's kernels that memory holds "

@@ -66,6 +66,7 @@ struct KernelRates {
   std::map<Dtype, SquareRate> reachable;
   std::vector<GemmRate> gemm;
   std::vector<AttentionRate> attention;
+  std::vector<GroupedRate> grouped;
   std::vector<NamedKernelTime> memory;
   std::optional<PowerRates> power;
 };

@@ -80,6 +80,7 @@ ChoiceEstimate EstimateProgram(const Program& program, const Cluster& cluster,
   ChoiceEstimate choice;
   choice.setup = program.setup;
   choice.settings = Effective(program);
+  choice.mixture = program.model.experts > 0;
   choice.memory = WalkMemory(program);
   choice.traffic = WalkTraffic(program);
   choice.footprint = FootprintOf(choice.memory, cluster);

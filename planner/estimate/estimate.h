@@ -135,6 +135,7 @@ struct ChoiceEstimate {
   Footprint footprint;
   TimeEstimate time;
   bool fits = false;
+  bool mixture = false;  // a mixture of experts of zeroplan's own
   MemoryRoom room = MemoryRoom::kNone;
   std::string why_not;  // empty if it fits
   // set if the goal has a rate of interruptions, and times are known

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/units.h"
+#include "cost_models/grouped_cost.h"
 #include "planner/advice/advice.h"
 #include "planner/advice/smallest_change.h"
 #include "planner/report/report_text.h"
@@ -65,6 +66,12 @@ std::vector<std::string> Doubts(const Request& request, const HardwareProfile& h
           ? fmt::format("the speed of this model is not known: its {} is not timed",
                         fmt::join(planned->untimed, " and "))
           : TimeDoubt(request.runtime.of().LargestTimeError(choice, cluster, hardware))};
+  if (choice.mixture) {
+    clauses.push_back(
+        fmt::format("its experts are taken to get as many tokens each; filled "
+                    "unevenly, their products take up to {:.0f} % longer",
+                    100 * GroupedCost::UnevenShare(hardware.gpu)));
+  }
   Assumptions guesses;
   NoteGuesses(hardware, cluster, std::span(&choice.setup, 1), recipe, guesses);
   if (!guesses.notes.empty()) {

@@ -239,6 +239,8 @@ class Own : public Runtime {
   }
   double LargestTimeError(const ChoiceEstimate& choice, const Cluster& cluster,
                           const HardwareProfile& hardware) const override {
+    // Steps of mixtures were compared on one H200 alone.
+    if (choice.mixture && (!IsH200(hardware) || cluster.gpus > 1)) return 0;
     const bool fp8 = choice.setup.precision.fp8.enabled;
     if (fp8 && (!IsH200(hardware) || cluster.gpus > 1 || UsesHost(choice.setup))) return 0;
     double here = LargestErrorOnOneNode(choice, hardware);

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include "core/families/qwen2_moe/qwen2_moe.h"
+#include "core/families/qwen3_moe/qwen3_moe.h"
 #include "core/lowering/lower.h"
 #include "core/program/step_order.h"
 #include "core/program/verify.h"
@@ -11,6 +13,7 @@
 #include "executor/engine/engine.h"
 #include "tests/agreement/memory_state.h"
 #include "tests/core/families/llama/tiny_llama.h"
+#include "tests/core/families/tiny_mixture.h"
 #include "tests/core/lowering/matrix.h"
 #include "tests/core/model/with_lora.h"
 #include "tests/fp8_models.h"
@@ -273,6 +276,56 @@ TEST_CASE("memory, instructions and traffic are the plan's: families of llama's 
     // Shards are cut alike for all of them.
     const std::vector<int> ranks = family == &Llama() ? std::vector{1, 3} : std::vector{2};
     for (const auto& cell : testing::AllCells(ranks, {Dtype::kBF16})) CheckCell(cell, true, model);
+  }
+}
+
+// One has a shared expert, one layers without experts; both have auxiliary losses.
+std::vector<ModelSpec> Mixtures() {
+  std::vector<ModelSpec> models = {testing::TinyMixture(Qwen2Moe()),
+                                   testing::TinyMixture(Qwen3Moe())};
+  models.back().layers = 3;
+  models.back().dense_layers = "1";
+  for (ModelSpec& model : models) {
+    model.router_aux_loss = 0.02f;
+    model.router_z_loss = 0.001f;
+  }
+  return models;
+}
+
+TEST_CASE("memory, instructions and traffic are the plan's: mixtures of experts") {
+  for (const ModelSpec& model : Mixtures()) {
+    const std::vector<int> ranks = model.dense_layers.empty() ? std::vector{1, 3} : std::vector{2};
+    const auto cells = testing::AllCells(ranks, {Dtype::kBF16});
+    for (const auto& cell : cells) CheckCell(cell, true, model);
+    for (const auto& cell : testing::HomesCells(cells)) {
+      CheckCell(cell, true, model, false, /*document_borders=*/true, /*tile_rows=*/8);
+    }
+    for (const auto& cell : testing::StatesCells(testing::AllCells({2}, {Dtype::kBF16}, {1}))) {
+      CheckCell(cell, true, model, /*async_save=*/true);
+    }
+    for (const auto& cell : testing::HybridCells({{4, 2}}, Dtype::kBF16)) {
+      CheckCell(cell, true, model);
+    }
+    for (const auto& cell : testing::SomeCells({Dtype::kF16, Dtype::kF32})) {
+      CheckCell(cell, false, model);
+    }
+  }
+}
+
+TEST_CASE("mixtures of experts: the program lowered for a GPU runs on the CPU with its arenas") {
+  for (const ModelSpec& model : Mixtures()) {
+    for (int stage = 0; stage <= 3; ++stage) {
+      CAPTURE(stage);
+      LowerOptions lower = SmallChunks();
+      lower.backend = Backend::kCuda;
+      const TrainSetup setup = testing::BaseSetup(stage, 2, Dtype::kBF16, 2, FullRecompute());
+      const Program program = Lower(model, setup, lower);
+      VerifyOrThrow(program);
+      Engine engine(program, {});
+      engine.Init();
+      engine.Step(testing::RandomBatch(program, 0));
+      CHECK(engine.high_water().touched_bytes[0] == program.arena_bytes[0]);
+    }
   }
 }
 

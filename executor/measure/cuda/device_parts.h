@@ -18,6 +18,9 @@ DeviceProperties QueryDeviceProperties(int device);
 void MeasureGemms(KernelBench& bench, const DeviceProperties& device, bool quick,
                   KernelRates& rates);
 // 8-bit matmuls of layers, on a GPU that supports them.
+// Matmuls of experts, with even rows and with some experts that have most.
+void MeasureGroupedGemms(KernelBench& bench, const DeviceProperties& device, bool quick,
+                         KernelRates& rates);
 void MeasureEightBitGemms(KernelBench& bench, const DeviceProperties& device, bool quick,
                           KernelRates& rates);
 void MeasureAttention(KernelBench& bench, const DeviceProperties& device, bool quick,

@@ -168,6 +168,9 @@ void KernelBench::Fill(const std::vector<BenchArg>& args, const std::vector<Set>
         cuda::FillUniform(set[i].data, args[i].dtype, args[i].elements, seed++, timer_.stream());
       } else if (args[i].kind == ArgKind::kZero) {
         ZEROPLAN_CUDA(cudaMemsetAsync(set[i].data, 0, set[i].bytes, timer_.stream()));
+      } else if (args[i].kind == ArgKind::kInts) {
+        ZEROPLAN_CUDA(cudaMemcpyAsync(set[i].data, args[i].ints.data(), args[i].bytes(),
+                                      cudaMemcpyHostToDevice, timer_.stream()));
       }
     }
   }

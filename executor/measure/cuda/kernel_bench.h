@@ -61,11 +61,13 @@ enum class ArgKind : uint8_t {
   kOutput,   // undefined
   kState,    // one StepState for all sets
   kScratch,  // one for all sets
+  kInts,     // BenchArg::ints
 };
 struct BenchArg {
   ArgKind kind = ArgKind::kNone;
   Dtype dtype = Dtype::kU8;
   int64_t elements = 0;
+  std::vector<int32_t> ints = {};
 
   uint64_t bytes() const { return static_cast<uint64_t>(elements) * DtypeBytes(dtype); }
 };

@@ -111,6 +111,7 @@ void MeasureOneHost(ProcessGroup& group, int device, const DeviceProperties& pro
         HasFp8(properties)) {
       run.Alone("gemm", "matrix products of 8 bits", on_bench(MeasureEightBitGemms));
     }
+    if (parts.gemm) run.Alone("gemm", "matrix products of experts", on_bench(MeasureGroupedGemms));
     if (parts.power) {
       run.Alone("power", "what products and copies draw", [&](MachineMeasurement& out) {
         KernelBench bench(device, kBenchBytes, options.quick);

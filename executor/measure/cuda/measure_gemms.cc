@@ -132,6 +132,82 @@ void MeasureGemms(KernelBench& bench, const DeviceProperties& device, bool quick
   bench.SaveTuned();
 }
 
+namespace {
+
+// The experts of a layer with `rows` rows: gate and up, then down.
+struct ExpertShape {
+  int64_t rows, experts, hidden, width;
+};
+
+// Borders of the experts' rows: even, or with shares that fall as 1/(1 + i/8), as routers leave
+// them that no auxiliary loss balances.
+std::vector<int32_t> Borders(int64_t rows, int64_t experts, bool even) {
+  std::vector<double> shares;
+  double sum = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    // The order of the experts is no order of their sizes.
+    const int64_t place = even ? 0 : e * 5 % experts;
+    shares.push_back(1 / (1 + static_cast<double>(place) / 8));
+    sum += shares.back();
+  }
+  std::vector<int32_t> starts = {0};
+  double before = 0;
+  for (const double share : shares) {
+    before += share / sum;
+    starts.push_back(static_cast<int32_t>(static_cast<double>(rows) * before + 0.5));
+  }
+  starts.back() = static_cast<int32_t>(rows);
+  return starts;
+}
+
+std::optional<double> GroupedSeconds(KernelBench& bench, GemmKind kind, Dtype dtype,
+                                     const KernelDims& dims, const std::vector<int32_t>& borders) {
+  const auto [R, K, N, E] = FirstDims<4>(dims);
+  const BenchArg a = Random(dtype, R * K), dy = Random(dtype, R * N), w = Random(dtype, E * N * K);
+  const BenchArg starts{ArgKind::kInts, Dtype::kI32, E + 1, borders};
+  switch (kind) {
+    case GemmKind::kForward:
+      return bench.Seconds(KernelId::kGroupedMatmulForward, dims,
+                           {a, w, starts, Output(dtype, R * N)});
+    case GemmKind::kData:
+      return bench.Seconds(KernelId::kGroupedMatmulBackwardData, dims,
+                           {dy, w, starts, Output(dtype, R * K)});
+    case GemmKind::kWeight:
+      return bench.Seconds(KernelId::kGroupedMatmulBackwardWeight, dims,
+                           {a, dy, starts, Output(dtype, E * N * K)});
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void MeasureGroupedGemms(KernelBench& bench, const DeviceProperties& device, bool quick,
+                         KernelRates& rates) {
+  const Dtype dtype = HalfDtype(device);
+  std::vector<ExpertShape> shapes = {{65536, 128, 2048, 768}, {32768, 64, 2048, 1024}};
+  if (!quick) shapes.insert(shapes.end(), {{131072, 128, 2048, 768}, {16384, 8, 4096, 14336}});
+  for (const ExpertShape& s : shapes) {
+    for (const bool even : {true, false}) {
+      const std::vector<int32_t> borders = Borders(s.rows, s.experts, even);
+      int32_t most = 0;
+      for (size_t e = 0; e + 1 < borders.size(); ++e) {
+        most = std::max(most, borders[e + 1] - borders[e]);
+      }
+      const auto fullest = (int64_t{100} * most * s.experts + s.rows / 2) / s.rows;
+      for (const auto& [k, n] : {std::pair{s.hidden, 2 * s.width}, {s.width, s.hidden}}) {
+        for (const GemmKind kind : {GemmKind::kForward, GemmKind::kData, GemmKind::kWeight}) {
+          const KernelDims dims = {s.rows, k, n, s.experts};
+          const auto seconds = GroupedSeconds(bench, kind, dtype, dims, borders);
+          if (!seconds) continue;
+          const double flops = KernelInfo(KernelId::kGroupedMatmulForward).flops(dims);
+          rates.grouped.push_back(
+              {kind, dtype, s.rows, k, n, s.experts, even ? 100 : fullest, flops / *seconds});
+        }
+      }
+    }
+  }
+}
+
 void MeasureEightBitGemms(KernelBench& bench, const DeviceProperties&, bool quick,
                           KernelRates& rates) {
   for (const ProductShape& shape : LayerShapes(quick)) {
