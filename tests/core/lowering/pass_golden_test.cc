@@ -7,7 +7,9 @@
 #include <memory>
 #include <string_view>
 
+#include "core/families/qwen2_moe/qwen2_moe.h"
 #include "core/lowering/passes.h"
+#include "tests/core/families/tiny_mixture.h"
 #include "tests/core/lowering/golden_text.h"
 #include "tests/core/lowering/matrix.h"
 #include "tests/core/model/with_lora.h"
@@ -235,6 +237,63 @@ TEST_CASE("golden: insert_unshard") {
                2,
                Setup(3, 2, Dtype::kBF16, 1),
                {Section::kMicroStep, Section::kEval}});
+}
+
+// A mixture with a shared expert and both auxiliary losses.
+ModelSpec WithExperts(ModelSpec model) {
+  const int64_t layers = model.layers;
+  model = testing::TinyMixture(Qwen2Moe());
+  model.layers = layers;
+  model.router_aux_loss = 0.02f;
+  model.router_z_loss = 0.001f;
+  return model;
+}
+
+TEST_CASE("golden: build_compute of a mixture of experts") {
+  Golden golden{"build_compute_experts",
+                "1 layer of 5 experts, 2 a token, and a shared one; bf16, 2 micro-steps.",
+                "BuildCompute",
+                1,
+                Setup(0, 1, Dtype::kBF16, 2),
+                {Section::kMicroStep, Section::kEval}};
+  golden.changed = WithExperts;
+  CheckGolden(golden);
+}
+
+TEST_CASE("golden: insert_recompute of a mixture of experts") {
+  Golden golden{"insert_recompute_experts",
+                "1 layer of experts, full recompute; dead kernels go after this pass.",
+                "InsertRecompute",
+                1,
+                Setup(0, 1, Dtype::kBF16, 1),
+                {Section::kMicroStep}};
+  golden.setup.recompute = FullRecompute();
+  golden.changed = WithExperts;
+  CheckGolden(golden);
+}
+
+TEST_CASE("golden: insert_unshard of a mixture of experts") {
+  Golden golden{
+      "insert_unshard_experts",
+      "Stage 3, 2 ranks, 1 layer of experts: they are gathered apart from the dense part.",
+      "InsertUnshard",
+      1,
+      Setup(3, 2, Dtype::kBF16, 1),
+      {Section::kMicroStep}};
+  golden.setup.recompute = FullRecompute();
+  golden.changed = WithExperts;
+  CheckGolden(golden);
+}
+
+TEST_CASE("golden: insert_optimizer of a mixture of experts") {
+  Golden golden{"insert_optimizer_experts",
+                "Stage 2, 2 ranks, 1 layer of experts: totals of routing go to the host.",
+                "InsertOptimizer",
+                1,
+                Setup(2, 2, Dtype::kBF16, 1),
+                {Section::kOptimizerStep}};
+  golden.changed = WithExperts;
+  CheckGolden(golden);
 }
 
 TEST_CASE("golden: insert_reduction in place") {

@@ -293,8 +293,11 @@ Doubles NormWhole(const RotaryShape& s, Doubles qkv, const Doubles& w, Doubles* 
 
 TEST_CASE("norm over all query heads and all key heads, and their rotation") {
   ZEROPLAN_TEST_RNG(rng);
+  // Rows that a block's threads take in several turns, too.
+  std::vector<RotaryShape> shapes(std::begin(kRotaryShapes), std::end(kRotaryShapes));
+  shapes.insert(shapes.end(), {{1, 19, 40, 8, 128}, {1, 3, 17, 1, 34}});
   for (Dtype dtype : FloatDtypes()) {
-    for (const RotaryShape& s : kRotaryShapes) {
+    for (const RotaryShape& s : shapes) {
       CAPTURE(s.D);
       CAPTURE(s.H);
       Bench bench(3);

@@ -1,23 +1,13 @@
-// SwiGLU: y = gate * s * up with s = 1 / (1 + exp(-gate)). Where the exponential overflows the
-// quotient is 0, its limit.
+// SwiGLU: y = gate * s * up with s = 1 / (1 + exp(-gate)).
 #include "executor/kernels/cuda/device_util.cuh"
 #include "executor/kernels/cuda/elementwise/elementwise.h"
+#include "executor/kernels/cuda/elementwise/sigmoid.cuh"
 #include "executor/kernels/cuda/magnitude.cuh"
 
 namespace zeroplan::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-
-// As GELU's: the fast functions are exact enough where results are rounded to 16 bits.
-template <bool kExact>
-__device__ inline float Sigmoid(float x) {
-  if constexpr (kExact) {
-    return 1.0f / (1.0f + expf(-x));
-  } else {
-    return __fdividef(1.0f, 1.0f + __expf(-x));
-  }
-}
 
 // A block takes W columns a thread of row blockIdx.x. Returns the largest magnitude it wrote.
 template <bool kExact, int W, typename A>

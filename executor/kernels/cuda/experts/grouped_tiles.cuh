@@ -1,5 +1,5 @@
-// The Hopper kernels' blocks: their shared memory, barriers, copies and matrix instructions, the order
-// of tiles, and the thread that fetches operands (grouped_hopper.cu).
+// The Hopper kernels' blocks: their shared memory, barriers, copies and matrix instructions, the
+// order of tiles, and the thread that fetches operands (grouped_hopper.cu).
 #pragma once
 
 #include <cuda.h>
@@ -293,7 +293,7 @@ struct Place {
 
 // Stages with what a tile of the result holds before it is added to.
 template <typename Out>
-constexpr int kOldStages = sizeof(Out) * kRows* kColumns / (4 * kBoxBytes);
+constexpr int kOldStages = sizeof(Out) * kRows * kColumns / (4 * kBoxBytes);
 
 // One thread: asks for the blocks of all tiles of this thread block.
 template <Product kProduct, typename Out, bool kAccumulate>

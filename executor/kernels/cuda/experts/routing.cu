@@ -2,6 +2,7 @@
 // auxiliary losses. Legend: core/program/expert_kernel_rows.inc's.
 #include "core/program/kernel_workspace.h"
 #include "executor/kernels/cuda/device_util.cuh"
+#include "executor/kernels/cuda/elementwise/sigmoid.cuh"
 #include "executor/kernels/cuda/experts/experts.h"
 
 namespace zeroplan::cuda {
@@ -45,8 +46,6 @@ __device__ inline Exponentials SoftmaxOf(const float* row, int E, int lane) {
   return {largest, WarpSum(sum)};
 }
 
-__device__ inline float SigmoidOf(float x) { return 1.0f / (1.0f + expf(-x)); }
-
 // A warp a token.
 __global__ void __launch_bounds__(kThreads) ForwardKernel(RouteShape s, RouteForwardArrays a) {
   const int64_t m = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
@@ -74,7 +73,7 @@ __global__ void __launch_bounds__(kThreads) ForwardKernel(RouteShape s, RouteFor
   if (s.normalized && lane == 0) {
     for (int j = 0; j < s.k; ++j) a.gates_Mk[m * s.k + j] /= sum;
   }
-  if (s.shared && lane == 0) a.shared_M[m] = SigmoidOf(row[s.E]);
+  if (s.shared && lane == 0) a.shared_M[m] = Sigmoid<true>(row[s.E]);
 }
 
 // A warp a token. With g the gradient of the softmax's values p: dlogit = p * (g - sum of g * p).
@@ -110,7 +109,7 @@ __global__ void __launch_bounds__(kThreads)
     dlogits_MN[m * N + e] = FromFloat<T>(softmax(row[e]) * (gradient(e) - dot + of_lse));
   }
   if (s.shared && lane == 0) {
-    const float gate = SigmoidOf(row[s.E]);
+    const float gate = Sigmoid<true>(row[s.E]);
     dlogits_MN[m * N + s.E] = FromFloat<T>(a.dshared_M[m] * gate * (1.0f - gate));
   }
 }

@@ -1,6 +1,7 @@
 // Rows of experts: gathered from tokens' rows and summed to them, and their gated SwiGLU. Legend:
 // core/program/expert_kernel_rows.inc's.
 #include "executor/kernels/cuda/device_util.cuh"
+#include "executor/kernels/cuda/elementwise/sigmoid.cuh"
 #include "executor/kernels/cuda/experts/experts.h"
 
 namespace zeroplan::cuda {
@@ -46,16 +47,6 @@ __global__ void __launch_bounds__(kThreads)
     take();
   }
   x_MC.Store(m * C + c, sum);
-}
-
-// As SwiGLU's.
-template <bool kExact>
-__device__ inline float Sigmoid(float x) {
-  if constexpr (kExact) {
-    return 1.0f / (1.0f + expf(-x));
-  } else {
-    return __fdividef(1.0f, 1.0f + __expf(-x));
-  }
 }
 
 template <bool kExact, int W, typename A>

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kThreads)
     qkv_MN.Load(rows.at(m, at.head) + half + at.first, b);
 #pragma unroll
     for (int e = 0; e < W; ++e) sum = fmaf(a[e], a[e], fmaf(b[e], b[e], sum));
-    squares[at.head < rows.H ? 0 : 1] += sum;
+    (at.head < rows.H ? squares[0] : squares[1]) += sum;
   }
   float inverse[2];
 #pragma unroll
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kThreads)
     qkv_MN.Load(first, a);
     qkv_MN.Load(first + half, b);
     if (at.head < rows.rotated()) {
-      const float scale = inverse[at.head < rows.H ? 0 : 1];
+      const float scale = at.head < rows.H ? inverse[0] : inverse[1];
       const int64_t w_at = static_cast<int64_t>(at.head) * rows.D + at.first;
       float wa[W], wb[W];
       w.Load(w_at, wa);
@@ -75,8 +75,63 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// partials[block][(H+G)*D]: each thread adds to elements of its own.
+// values[kind], from registers.
+__device__ inline float Of(const float (&values)[2], bool keys) {
+  return keys ? values[1] : values[0];
+}
+
+// A row's units: n = x * rstd and the output's gradient turned back, and the sums over heads.
 template <int W, typename A>
+struct BackwardRow {
+  const A &dqkv_MN, &qkv_MN;
+  const QkvRows& rows;
+  const float* table_D;
+  int64_t m;
+  float inverse[2];  // of the query heads, of the key heads
+
+  __device__ bool Keys(const Unit& at) const { return at.head >= rows.H; }
+  __device__ void Read(const Unit& at, float (&n)[2][W], float (&dy)[2][W]) const {
+    const int half = rows.D / 2;
+    const int64_t first = rows.at(m, at.head) + at.first;
+    const float scale = Of(inverse, Keys(at));
+    dqkv_MN.Load(first, dy[0]);
+    dqkv_MN.Load(first + half, dy[1]);
+    qkv_MN.Load(first, n[0]);
+    qkv_MN.Load(first + half, n[1]);
+#pragma unroll
+    for (int e = 0; e < W; ++e) {
+      const float cosine = table_D[at.first + e], sine = table_D[half + at.first + e];
+      const float a = dy[0][e], b = dy[1][e];
+      dy[0][e] = a * cosine + b * sine;
+      dy[1][e] = b * cosine - a * sine;
+      n[0][e] *= scale;
+      n[1][e] *= scale;
+    }
+  }
+  // Stores dx of a unit's part. dy: times the weight already.
+  __device__ void Store(const Unit& at, int part, const float (&n)[W], float (&dy)[W],
+                        const float (&mean)[2]) const {
+    const float of_mean = Of(mean, Keys(at)), scale = Of(inverse, Keys(at));
+#pragma unroll
+    for (int e = 0; e < W; ++e) dy[e] = (dy[e] - n[e] * of_mean) * scale;
+    dqkv_MN.Store(rows.at(m, at.head) + part * (rows.D / 2) + at.first, dy);
+  }
+};
+
+// Means over the query heads and over the key heads. Every thread gets them; all take part.
+__device__ inline void MeansOf(const QkvRows& rows, const float (&sums)[2],
+                               float (&shared)[2][kWarps], float (&mean)[2]) {
+  __syncthreads();  // the last row's sums have been read
+#pragma unroll
+  for (int kind = 0; kind < 2; ++kind) {
+    const float columns = static_cast<float>((kind == 0 ? rows.H : rows.G) * rows.D);
+    mean[kind] = BlockSum<kThreads>(sums[kind], shared[kind]) / columns;
+  }
+}
+
+// partials[block][(H+G)*D]: each thread adds to elements of its own. With kOneUnit a thread has one
+// unit at most, and keeps it and its sums in registers.
+template <int W, bool kOneUnit, typename A>
 __global__ void __launch_bounds__(kThreads)
     BackwardKernel(A dqkv_MN, A qkv_MN, A w, const float* rstd, const float* table_TD,
                    float* partials, QkvRows rows, int64_t block_rows) {
@@ -85,65 +140,73 @@ __global__ void __launch_bounds__(kThreads)
   float* const dw = partials + static_cast<int64_t>(blockIdx.x) * rows.rotated() * rows.D;
   const int64_t begin = blockIdx.x * block_rows;
   const int64_t end = begin + block_rows < rows.M ? begin + block_rows : rows.M;
-  for (int64_t m = begin; m < end; ++m) {
-    const float* table_D = table_TD + rows.table_at(m);
-    const float inverse[2] = {rstd[2 * m], rstd[2 * m + 1]};
-    // Reads a unit's n = x * rstd and the output's gradient, turned back.
-    const auto read = [&](const Unit& at, float(&n)[2][W], float(&dy)[2][W]) {
-      const int64_t first = rows.at(m, at.head) + at.first;
-      const float scale = inverse[at.head < rows.H ? 0 : 1];
-      dqkv_MN.Load(first, dy[0]);
-      dqkv_MN.Load(first + half, dy[1]);
-      qkv_MN.Load(first, n[0]);
-      qkv_MN.Load(first + half, n[1]);
+  const auto row_of = [&](int64_t m) {
+    return BackwardRow<W, A>{
+        dqkv_MN, qkv_MN, rows, table_TD + rows.table_at(m), m, {rstd[2 * m], rstd[2 * m + 1]}};
+  };
+  const auto weight_at = [&](const Unit& at, int part) {
+    return static_cast<int64_t>(at.head) * rows.D + part * half + at.first;
+  };
+  if constexpr (kOneUnit) {
+    const bool has = static_cast<int>(threadIdx.x) < units;
+    const Unit at = UnitOf<W>(has ? static_cast<int>(threadIdx.x) : 0, half);
+    float of_w[2][W] = {}, sum_w[2][W] = {}, n[2][W] = {}, dy[2][W] = {};
+    for (int part = 0; part < 2; ++part) w.Load(weight_at(at, part), of_w[part]);
+    for (int64_t m = begin; m < end; ++m) {
+      const BackwardRow<W, A> row = row_of(m);
+      float sum = 0, mean[2];
+      if (has) {
+        row.Read(at, n, dy);
 #pragma unroll
-      for (int e = 0; e < W; ++e) {
-        const float cosine = table_D[at.first + e], sine = table_D[half + at.first + e];
-        const float a = dy[0][e], b = dy[1][e];
-        dy[0][e] = a * cosine + b * sine;
-        dy[1][e] = b * cosine - a * sine;
-        n[0][e] *= scale;
-        n[1][e] *= scale;
+        for (int part = 0; part < 2; ++part) {
+#pragma unroll
+          for (int e = 0; e < W; ++e) {
+            sum_w[part][e] = fmaf(dy[part][e], n[part][e], sum_w[part][e]);
+            dy[part][e] *= of_w[part][e];
+            sum = fmaf(dy[part][e], n[part][e], sum);
+          }
+        }
       }
-    };
-    float sums[2] = {};
+      const bool keys = at.head >= rows.H;
+      MeansOf(rows, {keys ? 0.0f : sum, keys ? sum : 0.0f}, shared, mean);
+      for (int part = 0; has && part < 2; ++part) row.Store(at, part, n[part], dy[part], mean);
+    }
+    for (int part = 0; has && part < 2; ++part) {
+      for (int e = 0; e < W; ++e) dw[weight_at(at, part) + e] = sum_w[part][e];
+    }
+    return;
+  }
+  for (int64_t m = begin; m < end; ++m) {
+    const BackwardRow<W, A> row = row_of(m);
+    float sums[2] = {}, mean[2];
     for (int unit = threadIdx.x; unit < units; unit += kThreads) {
       const Unit at = UnitOf<W>(unit, half);
       float n[2][W], dy[2][W], of_w[W], sum = 0;
-      read(at, n, dy);
+      row.Read(at, n, dy);
 #pragma unroll
       for (int part = 0; part < 2; ++part) {
-        const int64_t w_at = static_cast<int64_t>(at.head) * rows.D + part * half + at.first;
-        w.Load(w_at, of_w);
+        w.Load(weight_at(at, part), of_w);
 #pragma unroll
         for (int e = 0; e < W; ++e) {
+          float& to = dw[weight_at(at, part) + e];
           const float add = dy[part][e] * n[part][e];
-          dw[w_at + e] = m == begin ? add : dw[w_at + e] + add;
+          to = m == begin ? add : to + add;
           sum = fmaf(dy[part][e] * of_w[e], n[part][e], sum);
         }
       }
-      sums[at.head < rows.H ? 0 : 1] += sum;
+      (row.Keys(at) ? sums[1] : sums[0]) += sum;
     }
-    __syncthreads();  // the last row's sums have been read
-    float mean[2];
-#pragma unroll
-    for (int kind = 0; kind < 2; ++kind) {
-      const float columns = static_cast<float>((kind == 0 ? rows.H : rows.G) * rows.D);
-      mean[kind] = BlockSum<kThreads>(sums[kind], shared[kind]) / columns;
-    }
+    MeansOf(rows, sums, shared, mean);
     for (int unit = threadIdx.x; unit < units; unit += kThreads) {
       const Unit at = UnitOf<W>(unit, half);
-      const int kind = at.head < rows.H ? 0 : 1;
       float n[2][W], dy[2][W], of_w[W];
-      read(at, n, dy);
+      row.Read(at, n, dy);
 #pragma unroll
       for (int part = 0; part < 2; ++part) {
-        w.Load(static_cast<int64_t>(at.head) * rows.D + part * half + at.first, of_w);
+        w.Load(weight_at(at, part), of_w);
 #pragma unroll
-        for (int e = 0; e < W; ++e) {
-          dy[part][e] = (dy[part][e] * of_w[e] - n[part][e] * mean[kind]) * inverse[kind];
-        }
-        dqkv_MN.Store(rows.at(m, at.head) + part * half + at.first, dy[part]);
+        for (int e = 0; e < W; ++e) dy[part][e] *= of_w[e];
+        row.Store(at, part, n[part], dy[part], mean);
       }
     }
   }
@@ -189,7 +252,11 @@ void LaunchWholeNormRotaryBackward(const QkvRows& rows, const QkNormBackwardArra
   const int64_t blocks = CeilDiv64(rows.M, block_rows);
   Dispatch(rows, {arrays.dqkv_MN, arrays.qkv_MN, arrays.w_2D}, [&](auto width, auto array) {
     using A = typename decltype(array)::type;
-    BackwardKernel<decltype(width)::value><<<GridOf(blocks, 1), kThreads, 0, stream>>>(
+    constexpr int kWidth = decltype(width)::value;
+    const bool one_unit = rows.rotated() * (rows.D / 2 / kWidth) <= kThreads;
+    const auto kernel =
+        one_unit ? BackwardKernel<kWidth, true, A> : BackwardKernel<kWidth, false, A>;
+    kernel<<<GridOf(blocks, 1), kThreads, 0, stream>>>(
         A(arrays.dqkv_MN), A(arrays.qkv_MN), A(arrays.w_2D), arrays.rstd,
         static_cast<const float*>(arrays.table_TD.data), arrays.partials, rows, block_rows);
   });
