@@ -81,6 +81,10 @@ std::string ModelJson(const std::string& name) {
                {"kv_heads", spec.KvHeads()},
                {"head_size", spec.HeadSize()},
                {"ffn", spec.ffn},
+               {"num_experts", spec.experts},
+               {"experts_per_token", spec.experts_per_token},
+               {"expert_ffn", spec.experts > 0 ? spec.ExpertFfn() : 0},
+               {"shared_ffn", spec.shared_ffn},
                {"vocab", spec.vocab},
                {"padded_vocab", spec.padded_vocab},
                {"seq_len", spec.positions},
@@ -99,9 +103,10 @@ std::string ShowModel(const std::string& name) {
   if (spec.KvHeads() != spec.heads) text += fmt::format(", {} of keys and values", spec.KvHeads());
   text += '\n';
   const bool padded = spec.padded_vocab != spec.vocab;
-  text += fmt::format("mlp         {}\nvocabulary  {}{}\nseq len     at most {}\n", spec.ffn,
-                      spec.vocab, padded ? fmt::format(" (padded to {})", spec.padded_vocab) : "",
-                      spec.positions);
+  if (ExpertLayers(spec) < spec.layers) text += fmt::format("mlp         {}\n", spec.ffn);
+  text +=
+      fmt::format("vocabulary  {}{}\nseq len     at most {}\n", spec.vocab,
+                  padded ? fmt::format(" (padded to {})", spec.padded_vocab) : "", spec.positions);
   text += fmt::format(
       "parameters  {}{}\n\n", spec.ParamCount(),
       padded ? fmt::format(" in memory, {} without padding", spec.UnpaddedParamCount()) : "");

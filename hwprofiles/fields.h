@@ -254,7 +254,7 @@ void ForEachCell(Row& row, Visitor&& visit) {
   visit.Whole("rows", row.rows);
   visit.Whole("k", row.k);
   visit.Whole("n", row.n);
-  visit.Whole("experts", row.experts);
+  visit.Whole("matrices", row.experts);
   visit.Whole("fullest", row.fullest);
   visit.Measured("rate", row.flops_per_second);
 }

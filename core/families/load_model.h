@@ -124,6 +124,9 @@ ModelSpec ReadHuggingFaceConfig(const JsonNode& root, const ModelSource& source,
 // The config.json that transformers reads back, as text. Vocabulary unpadded.
 std::string WriteHuggingFaceConfig(const ModelSpec& spec);
 
+// `model` as other programs' model, where `others` prefer that; else as it is.
+ModelSpec AsPreferred(ModelSpec model, const OtherModels& others);
+
 // A shape of `family` with about `params` parameters, `seq_len` positions: the preset within 3 % if
 // there is one (10B is 50 x 4096), else the best found (hidden a multiple of 128, depth to width as
 // in the GPT-3 paper's table 2.1). Below 20M: 256 byte-level tokens, hidden a multiple of 16.

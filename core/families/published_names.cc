@@ -399,25 +399,19 @@ ModelSpec LoadModel(const std::string& name_or_path) {
   return std::move(model.spec);
 }
 
-namespace {
-
-// A preset as other programs' model, where that is preferred.
-NamedModel AsPreferred(NamedModel model, const OtherModels& others) {
+ModelSpec AsPreferred(ModelSpec model, const OtherModels& others) {
   const OtherModelReader* reader = OtherModelsReader();
-  const std::string type(model.spec.family->name());
+  const std::string type(model.family->name());
+  if (model.family->planned() != nullptr) return model;
   if (!others.preferred || reader == nullptr || !reader->Knows(type)) return model;
-  const std::string source = "the preset " + model.spec.name;
-  model.spec = reader->Read({source, {}, model.spec.name},
-                            ParseJsonText(WriteHuggingFaceConfig(model.spec), source), type, others,
-                            nullptr);
-  return model;
+  const std::string source = "the model " + model.name;
+  return reader->Read({source, {}, model.name},
+                      ParseJsonText(WriteHuggingFaceConfig(model), source), type, others, nullptr);
 }
-
-}  // namespace
 
 NamedModel FindModel(const std::string& name_or_path, const OtherModels& others) {
   for (const ModelPreset& preset : ModelPresets()) {
-    if (preset.spec.name == name_or_path) return AsPreferred({.spec = preset.spec}, others);
+    if (preset.spec.name == name_or_path) return {.spec = AsPreferred(preset.spec, others)};
   }
   std::error_code ignored;
   const fs::path path(name_or_path);
@@ -451,7 +445,9 @@ NamedModel FindModel(const std::string& name_or_path, const OtherModels& others)
     if (other != nullptr) return FromConfig(name_or_path, *other, others);
     ThrowNoModel(name_or_path);
   }
-  return AsPreferred(FromPreset(name_or_path, match), others);
+  NamedModel named = FromPreset(name_or_path, match);
+  named.spec = AsPreferred(std::move(named.spec), others);
+  return named;
 }
 
 }  // namespace zeroplan

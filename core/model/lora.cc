@@ -462,6 +462,7 @@ std::string DescribeAdapters(const ModelSpec& spec) {
 }
 
 void AddAdapters(const ModelSpec& spec, ParamRows& rows) {
+  ZEROPLAN_CHECK(rows.own.empty(), "adapters of layers that differ: {}", spec.name);
   for (auto* list : {&rows.before, &rows.layer, &rows.after}) Freeze(spec, *list);
   AddTokenRows(spec, rows);
   // The head and embeddings keep 16 bit, as bitsandbytes leaves them.
@@ -507,6 +508,12 @@ void CheckTokens(const ModelSpec& spec, const ParamRows& rows, std::string_view 
 
 void CheckAdapters(const ModelSpec& spec, std::string_view source) {
   if (!HasAdapters(spec)) return;
+  if (spec.experts > 0) {
+    ThrowUsage(
+        "{}: {} is a mixture of experts, and adapters of such models are not trained; use the "
+        "method full, or 'plan' with ⟦runtime⟧ deepspeed, fsdp2 or ddp",
+        source, spec.name);
+  }
   const ParamRows rows = spec.family->Params(BaseModel(spec));
   const AdapterGrid grid = ReadTargets(spec, source);
   const bool none = std::all_of(grid.begin(), grid.end(), [](const auto& layer) {

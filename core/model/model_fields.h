@@ -53,7 +53,7 @@ void ForEachModelField(Visit&& visit) {
   visit(Field{"qk_norm", "query and key norms", true, 1, kOptional}, &ModelSpec::qk_norm);
   visit(Field{"qk_norm_whole", "norms over all query heads", true, 1, kOptional},
         &ModelSpec::qk_norm_whole);
-  visit(Field{"experts", "experts", true, 65536, kOptional}, &ModelSpec::experts);
+  visit(Field{"num_experts", "experts of a layer", true, 4096, kOptional}, &ModelSpec::experts);
   visit(Field{"experts_per_token", "experts of a token", true, 64, kOptional},
         &ModelSpec::experts_per_token);
   visit(Field{"expert_ffn", "width of an expert", true, kMaxDimension, kOptional},

@@ -96,15 +96,10 @@ void CheckExperts(const ModelSpec& spec, std::string_view source) {
       static_cast<double>(spec.experts) *
       std::max(2 * static_cast<double>(spec.ExpertFfn()), static_cast<double>(spec.hidden));
   if (rows > std::numeric_limits<int32_t>::max()) {
-    ThrowUsage("{}: {}: {} experts of width {} are too many", source, key("experts"), spec.experts,
-               spec.ExpertFfn());
+    ThrowUsage("{}: {}: {} experts of width {} are too many", source, key("num_experts"),
+               spec.experts, spec.ExpertFfn());
   }
-  if (spec.lora_rank > 0) {
-    ThrowUsage(
-        "{}: {} is a mixture of experts, and adapters of such models are not trained; use the "
-        "method full, or 'plan' with ⟦runtime⟧ deepspeed, fsdp2 or ddp",
-        source, spec.name);
-  }
+  CheckAdapters(spec, source);  // throws for any, before rows are counted
 }
 
 }  // namespace

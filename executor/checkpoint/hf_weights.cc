@@ -303,23 +303,23 @@ class Matcher {
     for (size_t i = 0; i < tensors.size(); ++i) {
       index_of_.emplace(WithoutPrefix(tensors[i].name, family_.optional_prefix()), i);
       const ParamTensor& param = table[tensors[i].param];
-      if (*param.twin != '\0') twin_of_.emplace(NameInLayer(param, param.twin), i);
-      if (*param.fused != '\0') {
-        const std::string name = NameInLayer(param, param.fused);
-        const std::string_view stem = WithoutPrefix(name, family_.optional_prefix());
-        fused_of_[std::string(stem)].push_back(i);
-      }
+      const auto stem_of = [&](const char* in_layer) {
+        const std::string name = NameInLayer(param, in_layer);
+        return std::string(WithoutPrefix(name, family_.optional_prefix()));
+      };
+      if (*param.twin != '\0') twin_of_.emplace(stem_of(param.twin), i);
+      if (*param.fused != '\0') fused_of_[stem_of(param.fused)].push_back(i);
     }
   }
 
   void Add(const SafetensorsFile& file) {
     for (const SafetensorsEntry& entry : file.entries()) {
       if (family_.PassedOver(entry.name)) continue;
-      if (const auto twin = twin_of_.find(entry.name); twin != twin_of_.end()) {
+      const std::string_view stem = WithoutPrefix(entry.name, family_.optional_prefix());
+      if (const auto twin = twin_of_.find(std::string(stem)); twin != twin_of_.end()) {
         SetPlace(file, entry, tensors_[twin->second], twins_[twin->second]);
         continue;
       }
-      const std::string_view stem = WithoutPrefix(entry.name, family_.optional_prefix());
       if (const auto fused = fused_of_.find(std::string(stem)); fused != fused_of_.end()) {
         SetFused(file, entry, fused->second);
         continue;

@@ -46,12 +46,14 @@ double* Doubles(Scratch& scratch, int64_t count) {
 }
 
 // The columns of the k largest values. They are valid and distinct with NaNs too.
+// NaNs come last.
 void PickLargest(const float* values_E, int64_t E, int64_t k, uint8_t* taken_E, int32_t* picks_k) {
   std::fill_n(taken_E, E, uint8_t{0});
+  const auto larger = [](float a, float b) { return a > b || (std::isnan(b) && !std::isnan(a)); };
   for (int64_t j = 0; j < k; ++j) {
     int64_t best = -1;
     for (int64_t e = 0; e < E; ++e) {
-      if (taken_E[e] == 0 && (best < 0 || values_E[e] > values_E[best])) best = e;
+      if (taken_E[e] == 0 && (best < 0 || larger(values_E[e], values_E[best]))) best = e;
     }
     taken_E[best] = 1;
     picks_k[j] = static_cast<int32_t>(best);

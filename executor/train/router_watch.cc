@@ -9,8 +9,8 @@
 namespace zeroplan {
 namespace {
 
-constexpr size_t kHead =
-    3;  // the totals begin with two losses and the number of targets that count
+// The totals begin with two losses and the number of targets that count.
+constexpr size_t kHead = 3;
 
 }  // namespace
 
@@ -35,6 +35,8 @@ std::optional<RouterReport> RouterWatch::Note(std::span<const double> totals) {
   }
   const std::span<const double> rows = totals.subspan(kHead);
   const auto experts = static_cast<size_t>(experts_);
+  int64_t dead = 0;
+  std::optional<std::pair<size_t, size_t>> died;  // layer and expert
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     double sum = 0, most = 0;
     for (size_t e = 0; e < experts; ++e) {
@@ -43,25 +45,19 @@ std::optional<RouterReport> RouterWatch::Note(std::span<const double> totals) {
       most = std::max(most, of_expert);
       int64_t& idle = idle_[layer * experts + e];
       idle = of_expert > 0 ? 0 : idle + 1;
-      report.without += of_expert > 0 ? 0 : 1;
+      report.without += idle > 0 ? 1 : 0;
+      dead += idle >= kDeadSteps ? 1 : 0;
+      if (idle == kDeadSteps && !died) died = {layer, e};
     }
     if (sum > 0) report.most = std::max(report.most, most * static_cast<double>(experts_) / sum);
   }
+  if (died) {
+    report.warning = fmt::format(
+        "{} of {} experts had no token in the last {} steps, such as expert {} of layer {}; a "
+        "larger ⟦router_aux_loss⟧ spreads tokens more evenly",
+        dead, idle_.size(), kDeadSteps, died->second, layers_[died->first]);
+  }
   return report;
-}
-
-std::optional<std::string> RouterWatch::Warning() {
-  const auto dead = [](int64_t idle) { return idle >= kDeadSteps; };
-  const auto count = static_cast<int64_t>(std::count_if(idle_.begin(), idle_.end(), dead));
-  if (count <= warned_) return std::nullopt;
-  warned_ = count;
-  const auto first =
-      static_cast<size_t>(std::find_if(idle_.begin(), idle_.end(), dead) - idle_.begin());
-  const auto experts = static_cast<size_t>(experts_);
-  return fmt::format(
-      "{} of {} experts had no token in the last {} steps, such as expert {} of layer {}; a larger "
-      "⟦router_aux_loss⟧ spreads tokens more evenly",
-      count, idle_.size(), kDeadSteps, first % experts, layers_[first / experts]);
 }
 
 }  // namespace zeroplan

@@ -18,6 +18,8 @@ struct RouterReport {
   double most = 0;      // rows of the fullest expert over the mean of the layer's experts
   int64_t without = 0;  // experts that got no row
   int64_t experts = 0;  // summed over the layers
+  // A warning, where an expert died in this step.
+  std::optional<std::string> warning;
 };
 
 class RouterWatch {
@@ -29,14 +31,11 @@ class RouterWatch {
 
   // Takes Engine::RouterTotals of a step; nothing of a model without experts.
   std::optional<RouterReport> Note(std::span<const double> totals);
-  // A warning if more experts are dead than at the last warning; once a step.
-  std::optional<std::string> Warning();
 
  private:
   int64_t experts_;              // in each layer
   std::vector<int64_t> layers_;  // that have experts
   std::vector<int64_t> idle_;    // [layer, expert]: steps without a row
-  int64_t warned_ = 0;           // dead experts at the last warning
 };
 
 }  // namespace zeroplan

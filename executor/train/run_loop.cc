@@ -248,8 +248,8 @@ class RunSteps {
     step.mfu = MfuOf(parts_, step.tokens_per_second);
     step.times = parts_.engine.LastStepTimes();
     step.router = router_.Note(parts_.engine.RouterTotals());
-    if (const auto warning = router_.Warning(); warning && parts_.first()) {
-      LogWarning("{}", *warning);
+    if (parts_.first() && step.router && step.router->warning) {
+      LogWarning("{}", *step.router->warning);
     }
     {
       const Watch::Meeting meeting(parts_.watch);

@@ -67,10 +67,11 @@ std::vector<std::string> Doubts(const Request& request, const HardwareProfile& h
                         fmt::join(planned->untimed, " and "))
           : TimeDoubt(request.runtime.of().LargestTimeError(choice, cluster, hardware))};
   if (choice.mixture) {
-    clauses.push_back(
-        fmt::format("its experts are taken to get as many tokens each; filled "
-                    "unevenly, their products take up to {:.0f} % longer",
-                    100 * GroupedCost::UnevenShare(hardware.gpu)));
+    clauses.push_back(fmt::format(
+        "its experts are taken to get as many tokens each; filled unevenly, their "
+        "matmuls {} up to {:.0f} % longer{}",
+        hardware.gpu.grouped ? "take" : "took", 100 * GroupedCost::UnevenShare(hardware.gpu),
+        hardware.gpu.grouped ? "" : " on an H200"));
   }
   Assumptions guesses;
   NoteGuesses(hardware, cluster, std::span(&choice.setup, 1), recipe, guesses);

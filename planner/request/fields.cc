@@ -237,11 +237,10 @@ void AddModelFields(FieldSink& sink, ModelFields& fields,
   sink.Value({group, "⟦params⟧", "COUNT",
               "Parameters, such as 10B or 350M: a shape of about that size is derived and printed"},
              fields.params, ParseCount);
-  sink.Text(
-      {group, "⟦family⟧", "NAME",
-       "Family of the shape that ⟦params⟧ derives: gpt2, llama, mistral, qwen2, qwen3, or, of "
-       "experts, qwen3_moe, olmoe, mixtral or qwen2_moe (default gpt2)"},
-      fields.family, KnownFamilies);
+  sink.Text({group, "⟦family⟧", "NAME",
+             fmt::format("Family of the shape that ⟦params⟧ derives: {} (default gpt2)",
+                         fmt::join(KnownFamilies(), ", "))},
+            fields.family, KnownFamilies);
   sink.Text({group, "⟦freeze⟧", "PATTERN,...",
              "Tensors that are not trained, by their names in published weights, such as "
              "'model.embed_tokens.*,model.layers.[0-3].*' (default: all are trained)"},

@@ -272,10 +272,12 @@ Steps SeqLenSteps(const PlanRequest& request) {
                common.settings.seq_len.text);
   }
   constexpr int64_t kMost = int64_t{1} << 26;
-  const ModelSpec model =
-      common.model.params
-          ? ModelFromParams(*common.model.params, kDerivedSeqLen, FamilyOf(common.model))
-          : FindModel(common.model.model, OthersFor(common.model, common.runtime.of())).spec;
+  const OtherModels others = OthersFor(common.model, common.runtime.of());
+  const ModelSpec model = common.model.params
+                              ? AsPreferred(ModelFromParams(*common.model.params, kDerivedSeqLen,
+                                                            FamilyOf(common.model)),
+                                            others)
+                              : FindModel(common.model.model, others).spec;
   const bool learned = !common.model.params && model.family->learned_positions();
   const int64_t of_model = learned ? model.positions : model.window > 0 ? model.window : kMost;
   const int64_t of_batch = MostMicroStepTokens(model) / common.settings.micro_batch.value_or(1);

@@ -70,9 +70,9 @@ double ParseFactor(const std::string& text, std::string_view option) {
 }
 
 double ParseCoefficient(const std::string& text, std::string_view option) {
-  const std::optional<double> value = text == "0" ? 0 : ParsePositive(text, 1000);
-  if (!value) {
-    ThrowUsage("{}: {} is not allowed; use 0, or a number up to 1000 such as 0.001", option, text);
+  const std::optional<double> value = ParseNumber(text);
+  if (!value || !(*value >= 0 && *value <= 1000)) {
+    ThrowUsage("{}: {} is not allowed; use a number from 0 to 1000, such as 0.001", option, text);
   }
   return *value;
 }

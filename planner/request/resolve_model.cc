@@ -49,10 +49,12 @@ std::string VisionPattern(const ModelSpec& model) {
 void NoteOthers(const ModelSpec& model, const Runtime& runtime, Assumptions& assumptions) {
   const PlannedCode* code = model.family->planned();
   if (code == nullptr) return;
+  const bool also_trained = FamilyNamed(model.family->name()) != nullptr;
   std::string text = fmt::format(
-      "Model: {} parameters of type {}, which zeroplan does not train and plans for other programs "
-      "by the code of transformers 5.24.0.",
-      FormatCount(model.ParamCount()), model.family->name());
+      "Model: {} parameters of type {}, which zeroplan {} for other programs by the code of "
+      "transformers 5.24.0.",
+      FormatCount(model.ParamCount()), model.family->name(),
+      also_trained ? "trains itself and plans" : "does not train and plans");
   const std::vector<std::string> approximated = ApproximatedOf(*code);
   for (const std::string& one : approximated) {
     text += fmt::format("{}{}", &one == &approximated.front() ? " Approximated: " : "; ", one);
@@ -117,10 +119,12 @@ ModelSpec NamedOrDerived(const ModelFields& fields, const Given<int64_t>& seq_le
     NoteOthers(named.spec, runtime, assumptions);
     return std::move(named.spec);
   }
-  ModelSpec model =
-      ModelFromParams(*fields.params, seq_len.value_or(kDerivedSeqLen), FamilyOf(fields));
+  ModelSpec model = AsPreferred(
+      ModelFromParams(*fields.params, seq_len.value_or(kDerivedSeqLen), FamilyOf(fields)),
+      OthersFor(fields, runtime));
   assumptions.notes.push_back(fmt::format(
       "Model: derived from ⟦params⟧ {}; ⟦model⟧ takes an exact shape.", fields.params.text));
+  NoteOthers(model, runtime, assumptions);
   return model;
 }
 
@@ -207,9 +211,9 @@ void SetRouterLosses(const ModelFields& fields, ModelSpec& model) {
   const auto set = [&](std::string_view option, const Given<double>& given, float& to) {
     if (!given) return;
     if (model.experts == 0) {
-      ThrowUsage(
-          "{}: {} has no effect: {} {}; leave it out", option, given.text, model.name,
-          model.family->planned() != nullptr ? "is not trained by zeroplan" : "has no experts");
+      ThrowUsage("{}: {} has no effect: {} {}; leave it out", option, given.text, model.name,
+                 model.family->planned() != nullptr ? "is planned by the code of transformers"
+                                                    : "has no experts");
     }
     to = static_cast<float>(*given);
   };
@@ -228,6 +232,15 @@ void SetAdapters(const ModelFields& fields, ModelSpec& model, Assumptions& assum
   const bool any = lora.given();
   const TuningMethod method =
       fields.method.value_or(any ? TuningMethod::kLora : TuningMethod::kFull);
+  if (model.experts > 0 && (method != TuningMethod::kFull || !fields.adapter.empty())) {
+    ThrowUsage(
+        "{}: adapters of a mixture of experts are not trained; use ⟦method⟧ full, or plan {} with "
+        "⟦runtime⟧ deepspeed, fsdp2 or ddp",
+        fields.adapter.empty()
+            ? "⟦method⟧: " + (fields.method ? fields.method.text : std::string("lora"))
+            : "⟦adapter⟧: " + fields.adapter,
+        model.name);
+  }
   if (!model.frozen.empty() && (method != TuningMethod::kFull || !fields.adapter.empty())) {
     ThrowUsage(
         "⟦freeze⟧: {} has no effect with adapters, which leave all else frozen; leave it out",
@@ -247,12 +260,6 @@ void SetAdapters(const ModelFields& fields, ModelSpec& model, Assumptions& assum
     }
     model.lora_quantized = method == TuningMethod::kQlora;
     return;
-  }
-  if (method != TuningMethod::kFull && model.experts > 0) {
-    ThrowUsage(
-        "⟦method⟧: {}: adapters of a mixture of experts are not trained; use full, or plan {} "
-        "with ⟦runtime⟧ deepspeed, fsdp2 or ddp",
-        fields.method ? fields.method.text : "lora", model.name);
   }
   if (method == TuningMethod::kFull) {
     if (any) ThrowUsage("⟦method⟧: full has no adapters; leave it out, or the options of LoRA");

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/units.h"
+#include "core/families/load_model.h"
 #include "planner/runtimes/deepspeed_engine.h"
 
 namespace zeroplan {
@@ -274,7 +275,8 @@ uint64_t LargestFilePart(const ModelSpec& model, const TrainSetup& setup) {
   if (setup.zero.offload_param.device != OffloadDevice::kNvme) return 0;
   const auto ranks = static_cast<uint64_t>(setup.batch.world_size);
   uint64_t largest = 0;
-  for (const TorchParam& param : TorchModel(model).params) {
+  const ModelSpec of_deepspeed = AsPreferred(model, {.allowed = true, .preferred = true});
+  for (const TorchParam& param : TorchModel(of_deepspeed).params) {
     largest = std::max(largest, CeilDiv(param.elements, ranks));
   }
   return 2 * largest >= kLeastFileBytes ? largest : 0;

@@ -13,6 +13,7 @@
 #include "core/settings/setup_facts.h"
 #include "planner/advice/smallest_change.h"
 #include "planner/report/report_text.h"
+#include "planner/runtimes/planned/planned_models.h"
 #include "planner/runtimes/runtimes.h"
 #include "planner/why/merged_request.h"
 #include "planner/why/run_tasks.h"
@@ -67,11 +68,17 @@ std::vector<std::string> TensorsOfSize(uint64_t wanted, const WhyPrediction& of)
   const uint64_t tokens = sequences * length;
   const uint64_t params = model.ParamCount();
   const auto ranks = static_cast<uint64_t>(ShardRanks(setup.zero, setup.batch.world_size));
+  // A mixture's experts have the width ffn; the MLP that tokens use besides is the shared one.
+  const PlannedCode* code = model.family->planned();
+  const bool mixture = code != nullptr && code->experts > 0;
+  const uint64_t rows = mixture ? tokens * u(code->experts_per_token) : 0;
   const std::pair<const char*, uint64_t> tensors[] = {
       {"logits", tokens * u(model.vocab)},
       {"logits", tokens * u(model.padded_vocab)},
       {"logits without the last token of each sequence", sequences * (length - 1) * u(model.vocab)},
-      {"a column of the MLP for each token", tokens * u(model.ffn)},
+      {"a column of the MLP for each token", tokens * u(mixture ? code->shared_ffn : model.ffn)},
+      {"the rows of a layer's experts", rows * u(model.hidden)},
+      {"gate and up of a layer's experts", rows * u(2 * model.ffn)},
       {"the residual stream", tokens * u(model.hidden)},
       {"attention scores of a layer", sequences * u(model.heads) * length * length},
       {"the embedding or its gradient", u(model.vocab) * u(model.hidden)},

@@ -40,7 +40,7 @@ constexpr ConfigKey kKeys[] = {
     {"rope_low", "low_freq_factor"},
     {"rope_high", "high_freq_factor"},
     {"rope_attention_factor", "attention_factor"},
-    {"experts", "num_experts"},
+    {"num_experts", "num_experts"},
     {"experts_per_token", "num_experts_per_tok"},
     {"expert_ffn", "moe_intermediate_size"},
     {"shared_ffn", "shared_expert_intermediate_size"},
@@ -98,7 +98,8 @@ void ReadWindow(const LlamaKind& kind, JsonSection* config, ModelSpec* spec) {
   const bool on = !kind.window_switch || config->Bool("use_sliding_window").value_or(false);
   // transformers 5 writes 0 where the window is switched off.
   const bool zero = kind.window_switch && !on && config->Int("sliding_window", 0, kMax) == 0;
-  const int64_t window = zero ? 0 : Optional(config, "sliding_window", kind.sliding_window);
+  const int64_t window =
+      zero ? 0 : Optional(config, "sliding_window", std::max<int64_t>(0, kind.sliding_window));
   if (on) spec->window = window;
   const JsonNode* types = config->Value("layer_types");
   if (kind.window_switch) {
@@ -279,7 +280,7 @@ std::string WriteLlamaConfig(const LlamaKind& kind, const ModelSpec& spec) {
     out["use_sliding_window"] = spec.window > 0;
     out["max_window_layers"] = spec.window > 0 ? 0 : spec.layers;
   }
-  if (kind.sliding_window > 0) {
+  if (kind.sliding_window != 0) {
     out["sliding_window"] =
         spec.window > 0 ? nlohmann::ordered_json(spec.window) : nlohmann::ordered_json(nullptr);
   }

@@ -314,7 +314,7 @@ class LlamaFamily : public ModelFamily {
 
   std::string_view ConfigKey(std::string_view field) const override {
     const bool local = kind_.mixture != nullptr && kind_.mixture->mixtral_names;
-    return local && field == "experts" ? "num_local_experts" : LlamaConfigKey(field);
+    return local && field == "num_experts" ? "num_local_experts" : LlamaConfigKey(field);
   }
   ModelSpec ReadConfig(JsonSection* config, std::vector<std::string>* notes) const override {
     return ReadLlamaConfig(kind_, config, notes);

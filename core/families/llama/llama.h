@@ -49,7 +49,7 @@ struct LlamaKind {
   int64_t ffn, vocab, positions;
   int64_t kv_heads;        // 0: as many as heads
   int64_t head_size;       // 0: hidden over heads
-  int64_t sliding_window;  // 0: none
+  int64_t sliding_window;  // 0: no such key; -1: the key's default is none
   double eps = 1e-6;
   // Keys that only some families have: switches of biases, and use_sliding_window, without which
   // sliding_window has no effect.

@@ -13,7 +13,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr int64_t kMostWidth = 1 << 30, kMostExperts = 4096;
+constexpr int64_t kMostWidth = 1 << 30, kMostExperts = 4096, kMostOfToken = 64;
 
 // Names within a layer of the matrices of one expert. They live as long as the process.
 struct ExpertNames {
@@ -96,7 +96,7 @@ void ReadMixture(const LlamaKind& kind, JsonSection* config, ModelSpec* spec,
   }
   spec->experts = (experts ? experts : local).value_or(mixture.experts);
   spec->experts_per_token =
-      config->Int("num_experts_per_tok", 1, kMostExperts).value_or(mixture.experts_per_token);
+      config->Int("num_experts_per_tok", 1, kMostOfToken).value_or(mixture.experts_per_token);
   if (spec->experts_per_token > spec->experts) {
     config->FailValue("num_experts_per_tok", fmt::format("at most the {} experts", spec->experts));
   }
@@ -105,6 +105,8 @@ void ReadMixture(const LlamaKind& kind, JsonSection* config, ModelSpec* spec,
         config->Int("moe_intermediate_size", 1, kMostWidth).value_or(mixture.expert_ffn);
   }
   if (mixture.shared_ffn > 0) {
+    // Qwen2MoeConfig alone has this switch.
+    RequireSwitch(config, "qkv_bias", kind.qkv_bias);
     spec->shared_ffn =
         config->Int("shared_expert_intermediate_size", 1, kMostWidth).value_or(mixture.shared_ffn);
   }

@@ -17,10 +17,10 @@ DeviceProperties QueryDeviceProperties(int device);
 // One GPU alone. Leaves out shapes that do not fit its memory.
 void MeasureGemms(KernelBench& bench, const DeviceProperties& device, bool quick,
                   KernelRates& rates);
-// 8-bit matmuls of layers, on a GPU that supports them.
 // Matmuls of experts, with even rows and with some experts that have most.
 void MeasureGroupedGemms(KernelBench& bench, const DeviceProperties& device, bool quick,
                          KernelRates& rates);
+// 8-bit matmuls of layers, on a GPU that supports them.
 void MeasureEightBitGemms(KernelBench& bench, const DeviceProperties& device, bool quick,
                           KernelRates& rates);
 void MeasureAttention(KernelBench& bench, const DeviceProperties& device, bool quick,

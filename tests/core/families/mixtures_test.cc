@@ -78,11 +78,21 @@ TEST_CASE("mixtures: config.json there and back") {
   config["num_local_experts"] = config["num_experts"];
   config.erase("num_experts");
   CHECK(ReadConfig(config).experts == 64);
+  // Mixtral has no window unless its config names one.
+  config = ConfigOf("mixtral-8x7b");
+  CHECK(config["sliding_window"].is_null());
+  config.erase("sliding_window");
+  CHECK(ReadConfig(config).window == 0);
+  config["sliding_window"] = 4096;
+  CHECK(ReadConfig(config).window == 4096);
+  CHECK(Json::parse(WriteHuggingFaceConfig(ReadConfig(config)))["sliding_window"] == 4096);
 }
 
 TEST_CASE("mixtures: what a config may not say") {
   CHECK(Has(RefusalOf("olmoe-1b-7b", {{"num_local_experts", 32}}), "32 is not num_experts 64"));
-  CHECK(Has(RefusalOf("olmoe-1b-7b", {{"num_experts_per_tok", 65}}), "at most the 64 experts"));
+  CHECK(Has(RefusalOf("mixtral-8x7b", {{"num_experts_per_tok", 9}}), "at most the 8 experts"));
+  CHECK(Has(RefusalOf("qwen3-30b-a3b", {{"num_experts_per_tok", 65}}), "num_experts_per_tok"));
+  CHECK(Has(RefusalOf("qwen1.5-moe-a2.7b", {{"qkv_bias", false}}), "qkv_bias"));
   CHECK(Has(RefusalOf("olmoe-1b-7b", {{"clip_qkv", 8}}), "clip_qkv"));
   CHECK(Has(RefusalOf("qwen3-30b-a3b", {{"mlp_only_layers", {48}}}), "layers from 0 to 47"));
   CHECK(Has(RefusalOf("qwen3-30b-a3b", {{"mlp_only_layers", {1.5}}}), "mlp_only_layers"));

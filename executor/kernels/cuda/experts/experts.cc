@@ -36,8 +36,9 @@ struct Grouped {
   void* scratch;
   bool on_hopper;
 };
-// Argument 3 is the result; `starts` and `b` are the other two.
-Grouped GroupedOf(const KernelCall& call, size_t b, size_t starts) {
+// Argument 3 is the result; `b` and `starts` are the other two. Hopper's kernels write results of
+// the operands' type, and weight gradients of fp32, too.
+Grouped GroupedOf(const KernelCall& call, size_t b, size_t starts, bool weight = false) {
   const auto [R, K, N, E] = FirstDims<4>(call.dims);
   ZEROPLAN_CHECK(R <= kMost && K <= kMost && N <= kMost, "{}: R={} K={} N={}",
                  KernelInfo(call.id).name, R, K, N);
@@ -47,8 +48,8 @@ Grouped GroupedOf(const KernelCall& call, size_t b, size_t starts) {
             Floats(call, 3),
             ScratchOf(call, 4, kGroupedScratchBytes),
             false};
-  g.on_hopper = g.a.dtype == g.b.dtype && Aligned(g.a.data) && Aligned(g.b.data) &&
-                Aligned(g.out.data) &&
+  g.on_hopper = g.a.dtype == g.b.dtype && (weight || g.out.dtype == g.a.dtype) &&
+                Aligned(g.a.data) && Aligned(g.b.data) && Aligned(g.out.data) &&
                 TakesHopperGroups(g.product, g.a.dtype, g.out.dtype, Capability());
   return g;
 }
@@ -140,7 +141,7 @@ void GroupedMatmulBackwardData(const KernelCall& call) {
 }
 
 void GroupedMatmulBackwardWeight(const KernelCall& call) {
-  const Grouped g = GroupedOf(call, 1, 2);
+  const Grouped g = GroupedOf(call, 1, 2, true);
   const bool add = call.has(kAccumulate);
   CheckGrouped(call, g.on_hopper
                          ? LaunchHopperGroupedWeight(g.product, g.a.dtype, g.b.data, g.a.data,
