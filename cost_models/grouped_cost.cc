@@ -10,11 +10,11 @@ namespace zeroplan {
 namespace {
 
 constexpr int64_t kHalfTile = 64;
-// What the rows of an H200 give (hwprofiles/gpus), for Hopper GPUs without such rows.
+// Both are those of an H200 (hwprofiles/gpus), for Hopper GPUs without such rows.
 constexpr std::array<double, 3> kHopperFactors = {1.16, 1.17, 1.07};
+constexpr double kUnevenShare = 0.17;
 // The plain kernels of other architectures, which reached 197 to 239 TFLOP/s on an H200.
 constexpr double kPlainFactor = 3;
-constexpr double kUnevenShare = 0.17;  // of those rows, too
 
 CostKind CostOf(GemmKind kind) {
   return kind == GemmKind::kForward ? CostKind::kGroupedForward

@@ -267,15 +267,6 @@ WhyNot WhyNone(const Words& words) {
       return {"it takes images or sound, and zeroplan trains models of text alone", false,
               Needs::kConfig};
     }
-    const bool experts = word.find('x') != std::string::npos && IsCount(word, 'b');  // 8x7b
-    const bool active = word == "a" && IsCount(next, 'b');                           // A3B
-    if (experts || active || IsIn(word, {"moe", "mixtral"})) {
-      return {
-          fmt::format("it is a mixture of experts, and no preset has its shape; zeroplan trains "
-                      "models of the types {}",
-                      QuotedNames(ModelFamilies())),
-          false, Needs::kConfig};
-    }
   }
   if (trained || words.empty()) return {};
   if (HasLatentAttention(words)) {
@@ -337,25 +328,31 @@ std::string NearestPreset(const std::string& name, const std::vector<std::string
 }
 
 // Presets that begin with the same word, for a name that says no size: "llama".
-std::vector<std::string> SameFirstWord(const std::string& name,
-                                       const std::vector<std::string>& presets) {
+std::vector<std::string> SameFirstWord(const std::string& name) {
   const Words words = ShapeWords(WordsOf(name));
   std::vector<std::string> same;
-  for (const std::string& preset : presets) {
-    if (!words.empty() && WordsOf(preset).front() == words.front()) same.push_back(preset);
+  for (const ModelPreset& preset : ModelPresets()) {
+    const std::string& one = preset.spec.name;
+    if (!words.empty() && WordsOf(one).front() == words.front()) same.push_back(one);
   }
   return same;
 }
 
 [[noreturn]] void ThrowNoModel(const std::string& name) {
-  std::vector<std::string> presets;
-  for (const ModelPreset& preset : ModelPresets()) presets.push_back(preset.spec.name);
+  const std::vector<std::string> same = SameFirstWord(name);
+  // A mixture is meant by its own first word alone: "OLMo 2 7B" is not like OLMoE.
+  std::vector<std::string> presets, likely;
+  for (const ModelPreset& preset : ModelPresets()) {
+    const std::string& one = preset.spec.name;
+    presets.push_back(one);
+    const bool begins = std::find(same.begin(), same.end(), one) != same.end();
+    if (preset.spec.experts == 0 || begins) likely.push_back(one);
+  }
   const WhyNot not_there = WhyNone(WordsOf(name));
   if (const Words words = WordsOf(name); words.size() == 1 && IsCount(words[0], 'b')) {
     ThrowUsage("⟦model⟧: {} is a size; use ⟦params⟧ {} for a shape of that size", name, name);
   }
-  const std::string nearest = NearestPreset(name, presets);
-  const std::vector<std::string> same = SameFirstWord(name, presets);
+  const std::string nearest = NearestPreset(name, likely);
   const std::string near =
       !nearest.empty() ? fmt::format("did you mean '{}'? 'zeroplan model list' names all", nearest)
                        : fmt::format("use {}", fmt::join(same.empty() ? presets : same, ", "));

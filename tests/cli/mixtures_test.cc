@@ -23,7 +23,8 @@ TEST_CASE("mixtures: planned by the names that people type, with all and active 
                         Case{"allenai/OLMoE-1B-7B-0924", "6.92B parameters, 1.28B active"},
                         Case{"mistralai/Mixtral-8x7B-v0.1", "46.7B parameters, 12.9B active"}}) {
     CAPTURE(c.name);
-    const RunResult run = RunZeroplan(std::string("plan ") + c.name + " --hw 8xh200 --seq-len 2048");
+    const RunResult run =
+        RunZeroplan(std::string("plan ") + c.name + " --hw 8xh200 --seq-len 2048");
     CAPTURE(run.err);
     CHECK(run.exit_code == 0);
     CHECK(Has(WordsIn(run.out), c.counts));
@@ -47,8 +48,7 @@ TEST_CASE("mixtures: adapters and FP8 are refused in one line, in every way to a
   };
   for (const Case& c :
        {Case{"--method lora", "--method: lora"}, Case{"--method qlora", "--method: qlora"},
-        Case{"--lora-rank 8", "--method: lora"},
-        Case{"--matmul-dtype fp8", "--matmul-dtype"}}) {
+        Case{"--lora-rank 8", "--method: lora"}, Case{"--matmul-dtype fp8", "--matmul-dtype"}}) {
     CAPTURE(c.options);
     const RunResult run = RunZeroplan(std::string(kEstimate) + " " + c.options);
     CAPTURE(run.err);
@@ -88,7 +88,8 @@ TEST_CASE("mixtures: coefficients of the routers' losses") {
   CHECK(Has(other.err, "by the code of transformers"));
 }
 
-TEST_CASE("mixtures: a derived shape is other programs' model with their runtimes, as a named one") {
+TEST_CASE(
+    "mixtures: a derived shape is other programs' model with their runtimes, as a named one") {
   const std::string asked =
       "estimate --params 30B --family qwen3_moe --hw 8xh100 --stage 3 --explain --runtime ";
   const RunResult own = RunZeroplan(asked + "zeroplan");
@@ -97,8 +98,9 @@ TEST_CASE("mixtures: a derived shape is other programs' model with their runtime
   const RunResult other = RunZeroplan(asked + "deepspeed");
   CAPTURE(other.err);
   CHECK(other.exit_code == 0);
-  CHECK(Has(WordsIn(other.out), "which zeroplan trains itself and plans for other programs by the "
-                                "code of transformers"));
+  CHECK(Has(WordsIn(other.out),
+            "which zeroplan trains itself and plans for other programs by the "
+            "code of transformers"));
 }
 
 TEST_CASE("model show: the experts of a mixture, and an MLP where a layer has one") {
@@ -106,8 +108,7 @@ TEST_CASE("model show: the experts of a mixture, and an MLP where a layer has on
   CHECK(Has(olmoe.out, "\nexperts     64 of width 1024, 8 a token\n"));
   CHECK_FALSE(Has(olmoe.out, "\nmlp "));
   CHECK(Has(RunZeroplan("model show gpt2-xl").out, "\nmlp         6400\n"));
-  const Json json =
-      Json::parse(RunZeroplan("model show qwen1.5-moe-a2.7b --format json").out);
+  const Json json = Json::parse(RunZeroplan("model show qwen1.5-moe-a2.7b --format json").out);
   CHECK(json["num_experts"] == 60);
   CHECK(json["experts_per_token"] == 4);
   CHECK(json["expert_ffn"] == 1408);

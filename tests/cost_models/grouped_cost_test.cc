@@ -68,8 +68,8 @@ TEST_CASE("grouped cost: an H200's own rows, each within a fifth") {
   for (const GroupedRate& row : gpu.grouped->rows) {
     if (row.fullest != 100) continue;
     ++even;
-    const auto kind = static_cast<size_t>(
-        std::find(kKinds.begin(), kKinds.end(), row.kind) - kKinds.begin());
+    const auto kind =
+        static_cast<size_t>(std::find(kKinds.begin(), kKinds.end(), row.kind) - kKinds.begin());
     const KernelDims dims = {row.rows, row.k, row.n, row.experts};
     const double flops = 2.0 * static_cast<double>(row.rows) * static_cast<double>(row.k) *
                          static_cast<double>(row.n);

@@ -115,7 +115,10 @@ TEST_CASE("names of another shape are refused, with what is near") {
            Case{"bartowski/Llama-3.1-8B-GGUF", "quantized weights"},
            Case{"unsloth/llama-3-8b-bnb-4bit", "quantized weights"},
            Case{"neuralmagic/Meta-Llama-3.1-8B-FP8", "quantized weights"},
-           Case{"mistralai/Mixtral-8x3B", "mixture of experts"},
+           // The shape of a mixture is in its config.json alone.
+           Case{"mistralai/Mixtral-8x3B", "nothing is downloaded"},
+           Case{"someone/Qwen3-30B-A3B-mix", "use the preset 'qwen3-30b-a3b'"},
+           Case{"mixtral", "use mixtral-8x7b, mixtral-8x22b"},
            Case{"mistralai/Mixtral-8x3B",
                 "hf download mistralai/Mixtral-8x3B config.json --local-dir Mixtral-8x3B"},
            Case{"google/gemma-7b", "models of the types \"gpt2\""},
@@ -145,6 +148,7 @@ TEST_CASE("names of another shape are refused, with what is near") {
            Case{"someone/Llama-3.1-8B",
                 "hf download someone/Llama-3.1-8B config.json --local-dir Llama-3.1-8B"},
            Case{"allenai/OLMo-2-7B", "nothing is downloaded"},
+           Case{"allenai/OLMo-2-7B", "use the preset 'llama2-7b'"},  // not OLMoE
            Case{"llama-8b", "did you mean 'llama3.1-8b'?"},
            Case{"qwen-7b", "did you mean 'qwen2.5-7b'?"},
            Case{"mistral-7b", "did you mean 'mistral-7b-v0.3'?"},

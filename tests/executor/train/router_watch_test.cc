@@ -59,15 +59,17 @@ TEST_CASE("router watch: an expert is called dead once, each time that it dies")
   CHECK(warnings(RouterWatch::kDeadSteps - 1).empty());
   const auto first = warnings(1);
   REQUIRE(first.size() == 1);
-  CHECK(first[0].starts_with("1 of 16 experts had no token in the last 50 steps, such as expert 5 "
-                             "of layer 2; "));
+  CHECK(
+      first[0].starts_with("1 of 16 experts had no token in the last 50 steps, such as expert 5 "
+                           "of layer 2; "));
   CHECK(warnings(100).empty());
   // Another one dies: it is the one that is named, of two.
   rows[3] = 0;
   const auto second = warnings(RouterWatch::kDeadSteps);
   REQUIRE(second.size() == 1);
-  CHECK(second[0].starts_with("2 of 16 experts had no token in the last 50 steps, such as expert 3 "
-                              "of layer 0; "));
+  CHECK(
+      second[0].starts_with("2 of 16 experts had no token in the last 50 steps, such as expert 3 "
+                            "of layer 0; "));
   // One comes back and dies again.
   rows[13] = 1;
   CHECK(warnings(1).empty());

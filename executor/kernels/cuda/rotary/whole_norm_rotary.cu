@@ -87,7 +87,7 @@ struct BackwardRow {
   const QkvRows& rows;
   const float* table_D;
   int64_t m;
-  float inverse[2];  // of the query heads, of the key heads
+  float inverse[2];  // query heads first, then key heads
 
   __device__ bool Keys(const Unit& at) const { return at.head >= rows.H; }
   __device__ void Read(const Unit& at, float (&n)[2][W], float (&dy)[2][W]) const {
