@@ -174,39 +174,39 @@ __global__ void __launch_bounds__(kThreads)
     for (int part = 0; has && part < 2; ++part) {
       for (int e = 0; e < W; ++e) dw[weight_at(at, part) + e] = sum_w[part][e];
     }
-    return;
-  }
-  for (int64_t m = begin; m < end; ++m) {
-    const BackwardRow<W, A> row = row_of(m);
-    float sums[2] = {}, mean[2];
-    for (int unit = threadIdx.x; unit < units; unit += kThreads) {
-      const Unit at = UnitOf<W>(unit, half);
-      float n[2][W], dy[2][W], of_w[W], sum = 0;
-      row.Read(at, n, dy);
+  } else {
+    for (int64_t m = begin; m < end; ++m) {
+      const BackwardRow<W, A> row = row_of(m);
+      float sums[2] = {}, mean[2];
+      for (int unit = threadIdx.x; unit < units; unit += kThreads) {
+        const Unit at = UnitOf<W>(unit, half);
+        float n[2][W], dy[2][W], of_w[W], sum = 0;
+        row.Read(at, n, dy);
 #pragma unroll
-      for (int part = 0; part < 2; ++part) {
-        w.Load(weight_at(at, part), of_w);
+        for (int part = 0; part < 2; ++part) {
+          w.Load(weight_at(at, part), of_w);
 #pragma unroll
-        for (int e = 0; e < W; ++e) {
-          float& to = dw[weight_at(at, part) + e];
-          const float add = dy[part][e] * n[part][e];
-          to = m == begin ? add : to + add;
-          sum = fmaf(dy[part][e] * of_w[e], n[part][e], sum);
+          for (int e = 0; e < W; ++e) {
+            float& to = dw[weight_at(at, part) + e];
+            const float add = dy[part][e] * n[part][e];
+            to = m == begin ? add : to + add;
+            sum = fmaf(dy[part][e] * of_w[e], n[part][e], sum);
+          }
         }
+        (row.Keys(at) ? sums[1] : sums[0]) += sum;
       }
-      (row.Keys(at) ? sums[1] : sums[0]) += sum;
-    }
-    MeansOf(rows, sums, shared, mean);
-    for (int unit = threadIdx.x; unit < units; unit += kThreads) {
-      const Unit at = UnitOf<W>(unit, half);
-      float n[2][W], dy[2][W], of_w[W];
-      row.Read(at, n, dy);
+      MeansOf(rows, sums, shared, mean);
+      for (int unit = threadIdx.x; unit < units; unit += kThreads) {
+        const Unit at = UnitOf<W>(unit, half);
+        float n[2][W], dy[2][W], of_w[W];
+        row.Read(at, n, dy);
 #pragma unroll
-      for (int part = 0; part < 2; ++part) {
-        w.Load(weight_at(at, part), of_w);
+        for (int part = 0; part < 2; ++part) {
+          w.Load(weight_at(at, part), of_w);
 #pragma unroll
-        for (int e = 0; e < W; ++e) dy[part][e] *= of_w[e];
-        row.Store(at, part, n[part], dy[part], mean);
+          for (int e = 0; e < W; ++e) dy[part][e] *= of_w[e];
+          row.Store(at, part, n[part], dy[part], mean);
+        }
       }
     }
   }
