@@ -245,11 +245,11 @@ void AddModelFields(FieldSink& sink, ModelFields& fields,
              "Tensors that are not trained, by their names in published weights, such as "
              "'model.embed_tokens.*,model.layers.[0-3].*' (default: all are trained)"},
             fields.freeze);
-  sink.Value({group, "⟦router_aux_loss⟧", "C",
+  sink.Value({group, "⟦router_aux_loss⟧", "FACTOR",
               "Coefficient of the loss that balances the experts of a mixture; 0: without (default "
               "the model's router_aux_loss_coef)"},
              fields.router_aux_loss, ParseCoefficient);
-  sink.Value({group, "⟦router_z_loss⟧", "C",
+  sink.Value({group, "⟦router_z_loss⟧", "FACTOR",
               "Coefficient of the loss that keeps a mixture's router logits small (default 0: "
               "without)"},
              fields.router_z_loss, ParseCoefficient);
