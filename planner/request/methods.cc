@@ -538,6 +538,12 @@ std::string_view TuningMethodWords(TuningMethod method) {
 
 MethodComparison CompareMethods(const PlanRequest& request, Assumptions& assumptions,
                                 const std::function<void(const std::string&)>& progress) {
+  if (!TakesAdapters(request.common.model, request.common.runtime.of())) {
+    ThrowUsage(
+        "⟦method⟧: {}: adapters of a mixture of experts are not trained; use ⟦method⟧ full, or "
+        "plan it with ⟦runtime⟧ deepspeed, fsdp2 or ddp",
+        request.compared.text);
+  }
   return Comparer(request, assumptions, progress).Run();
 }
 

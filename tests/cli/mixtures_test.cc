@@ -62,6 +62,9 @@ TEST_CASE("mixtures: adapters and FP8 are refused in one line, in every way to a
                                       " --backend cpu --adapter " + dir.path());
   CHECK(train.exit_code == 2);
   CHECK(Has(train.err, "--adapter: " + dir.path() + ": adapters of a mixture of experts"));
+  const RunResult all = RunZeroplan("plan olmoe-1b-7b --hw h100 --method all");
+  CHECK(all.exit_code == 2);
+  CHECK(Has(all.err, "--method: all: adapters of a mixture of experts"));
   // Other programs train adapters of their attention.
   CHECK(RunZeroplan(std::string(kEstimate) + " --method lora --runtime fsdp2").exit_code == 0);
 }
