@@ -167,6 +167,9 @@ double CostModel::PcieBytesPerSecond() const {
 }
 double CostModel::HbmBytesPerSecond() const { return impl_->kernels.HbmBytesPerSecond(); }
 double CostModel::HostBytesPerSecond() const { return impl_->host.BytesPerSecond(); }
+double CostModel::HostUpdateWork(Dtype master, Dtype moments) const {
+  return impl_->host.UpdateWork(master, moments);
+}
 double CostModel::StorageReadBytesPerSecond() const { return impl_->storage.BytesPerSecond(false); }
 double CostModel::StorageWriteBytesPerSecond() const { return impl_->storage.BytesPerSecond(true); }
 double CostModel::DensePeak(Dtype dtype) const { return impl_->kernels.gemm().DensePeak(dtype); }

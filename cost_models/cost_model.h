@@ -68,6 +68,8 @@ class CostModel {
   double HbmBytesPerSecond() const;
   // One rank's update or norm on the host, with all of the host's ranks busy.
   double HostBytesPerSecond() const;
+  // As HostCost::UpdateWork.
+  double HostUpdateWork(Dtype master, Dtype moments) const;
   double StorageReadBytesPerSecond() const, StorageWriteBytesPerSecond() const;  // one rank's share
   double DensePeak(Dtype dtype) const;
 

@@ -22,7 +22,8 @@ struct BoundAssumptions {
   double tied_head_elements = 0;
   // All layers have the same tensors, hence run the same kernels: models of one and of two segments
   // give the kernels' time and the activations of any number. If broken, the whole model is lowered
-  // instead, and among unlike layers bounds use the one that makes them least.
+  // instead. Among unlike layers bounds use the one that makes them least, and they do not count
+  // units that are kept gathered from the forward pass.
   bool uniform_layers = false;
 };
 BoundAssumptions AssumptionsOf(const std::vector<ParamTensor>& tensors, int64_t layers);

@@ -422,7 +422,13 @@ MemoryBound Bounds::Memory(const GroupBound& group, const ComputeBound& compute)
   if (group.memory.gathered_bytes > 0 && compute.gathered_transient_bytes > 0) {
     most = std::max(most, group.memory.gathered_bytes + beside(compute.gathered_transient_bytes));
   }
-  bound.gpu_bytes += std::max(most + group.memory.tied_head_bytes, beside(compute.transient_bytes));
+  most = std::max(most + group.memory.tied_head_bytes, beside(compute.transient_bytes));
+  // If some segments recompute more, or activations leave, the peak may lie further down, and less
+  // is kept there.
+  const uint64_t kept = group.memory.kept_bytes;
+  const bool alike = compute.lower_segments == 0 && compute.offloaded_bytes == 0;
+  const int64_t before_last = std::max<int64_t>(0, compute.segments - 2);
+  bound.gpu_bytes += alike ? kept + most : std::max(most, kept + compute.SavedOf(before_last));
   bound.host_bytes += group.memory.node_ranks * compute.offloaded_bytes;
   return bound;
 }

@@ -9,7 +9,7 @@
 namespace zeroplan {
 namespace {
 
-double GpuBytes(const GroupTerms& t, const TrainSetup& base, const LayoutFacts& facts) {
+double GpuBytes(const GroupTerms& t, const TrainSetup& base) {
   ModelStates states = ModelStatesPerGpu(t.stage, t.psi, t.whole, t.groups, base.precision);
   // Updates in the backward pass may leave none of them.
   states.grads *= base.zero.optimizer_in_backward ? 0 : t.trained / t.psi;
@@ -17,25 +17,27 @@ double GpuBytes(const GroupTerms& t, const TrainSetup& base, const LayoutFacts& 
   double gpu = (t.params_away ? t.whole * t.param_bytes : states.params) +
                (t.in_place ? states.grads : states.grads * (1 - t.away)) +
                states.optimizer * (1 - t.away);
-  // What is kept for the backward pass is there at its begin, and at the peak of the activations,
-  // in one of the last two segments, what lies before these.
-  const double segments = 2 * std::max(1, base.recompute.every) * facts.largest_layer;
-  gpu += std::max(0.0, t.kept - segments) * t.gathered_bytes;
   constexpr double kRounding = 4096;  // a ratio is rounded to the alignment of a shard
   return std::max(0.0, gpu - kRounding);
 }
 
-// Where all layers have the same tensors and gradients are transient: while a layer's backward
-// runs, its unit is gathered, and with overlap_comm the next one too, where the live limit lets two
-// be there. Its gradients are whole, and with overlap_comm those of the bucket before its own,
-// which is being reduced.
+// Units kept gathered for the backward pass are all there at its begin; and while one of the last
+// two segments runs, those before these.
+double KeptBytes(const GroupTerms& t, int every, const LayoutFacts& facts) {
+  if (!facts.assumed.uniform_layers) return 0;
+  const double segments = 2 * std::max(1, every) * facts.largest_layer;
+  return std::max(0.0, t.kept - segments) * t.gathered_bytes;
+}
+
+// The moments of layers that all have the same tensors, with transient gradients. While a layer's
+// backward runs, its unit is gathered, and with overlap_comm the next one too, if the live limit
+// lets two be there. Its gradients are whole, and with overlap_comm those of the bucket before its
+// own, which is being reduced. A layer may be several units, as its experts and the rest: then
+// one of them may be gathered alone.
 void SetMoments(const GroupTerms& t, const ZeroConfig& zero, int every, const LayoutFacts& facts,
                 GroupMemory& memory) {
   std::array<BackwardMoment, 2>& moments = memory.moments;
-  if (t.in_place || !facts.assumed.uniform_layers || facts.layer_gathers.size() != 1 ||
-      facts.split_layers) {
-    return;
-  }
+  if (t.in_place || !facts.assumed.uniform_layers || facts.layer_gathers.size() != 1) return;
   const double unit = facts.layer_gathers.front().elements;
   const double of_layers = facts.layer_gathers.front().layers;
   const auto layers = std::llround(facts.layers / facts.largest_layer);
@@ -43,10 +45,11 @@ void SetMoments(const GroupTerms& t, const ZeroConfig& zero, int every, const La
   const bool overlap = zero.overlap_comm;
   const bool room_for_two = zero.max_live_parameters == kAuto ||
                             static_cast<double>(zero.max_live_parameters) >= 2 * unit;
-  // A layer of which a part is frozen is several units, of which one may be there alone.
-  const bool two = overlap && t.all_trained() && zero.prefetch_bucket_elements > 0 &&
-                   room_for_two && t.reused == 0;
-  const double at_once = t.all_trained() ? unit : facts.largest_unit;
+  // A layer of which a part is frozen is several units, too.
+  const bool one_unit = t.all_trained() && !facts.split_layers;
+  const bool two =
+      overlap && one_unit && zero.prefetch_bucket_elements > 0 && room_for_two && t.reused == 0;
+  const double at_once = one_unit ? unit : facts.largest_unit;
   const double gathered = t.sharded ? (two ? 2 : 1) * at_once * t.gathered_bytes : 0;
   memory.gathered_bytes = static_cast<uint64_t>(gathered);
   // With the gradients of so many layers, at most so many layers before the first one.
@@ -61,6 +64,13 @@ void SetMoments(const GroupTerms& t, const ZeroConfig& zero, int every, const La
   const bool whole = open || zero.reduce_bucket_elements >= facts.auto_reduce_bucket;
   if (!whole || !zero.contiguous_gradients || !t.all_trained() || t.grads_in_blocks) {
     add(moments[0], 0, 0);
+    return;
+  }
+  if (facts.split_layers) {
+    // While a layer's largest unit runs; and at the layer's end, whatever is gathered then.
+    add(moments[1], overlap ? 1 : 0, overlap ? 1 : 0);
+    add(moments[0], overlap ? 2 : 1, overlap ? 1 : 0);
+    moments[0].gpu_bytes -= std::min(moments[0].gpu_bytes, memory.gathered_bytes);
     return;
   }
   add(moments[0], overlap ? 2 : 1, overlap ? 1 : 0);
@@ -99,10 +109,11 @@ GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const Tra
   // Stage 0 gathers nothing.
   const int communicators = t.ranks == 1 ? 0 : t.stage == 0 ? 1 : kProfiledCommunicators;
   memory.gathers_fp8 = t.gathers_fp8;
-  memory.states = {static_cast<uint64_t>(GpuBytes(t, base, facts)) +
+  memory.states = {static_cast<uint64_t>(GpuBytes(t, base)) +
                        RuntimeBytes(cluster, {.communicators = communicators}),
                    static_cast<uint64_t>(node_ranks * in_host),
                    static_cast<uint64_t>(node_ranks * on_disk)};
+  memory.kept_bytes = static_cast<uint64_t>(KeptBytes(t, group.recompute.every, facts));
   if (!t.in_place) {
     memory.tied_head_bytes =
         static_cast<uint64_t>(facts.assumed.tied_head_elements * t.written_grad_bytes);

@@ -20,9 +20,10 @@ struct BackwardMoment {
 
 // The memory terms of a group that its batch does not change.
 struct GroupMemory {
-  MemoryBound states;                       // model states and other bytes certainly live with them
-  uint64_t tied_head_bytes = 0;             // a tied head's gradient: live from the loss on
-  uint64_t filled_bucket_bytes = 0;         // other bytes on a GPU while the reduce bucket is full
+  MemoryBound states;                // model states and other bytes certainly live with them
+  uint64_t kept_bytes = 0;           // units kept for the backward pass, while its first part runs
+  uint64_t tied_head_bytes = 0;      // a tied head's gradient: live from the loss on
+  uint64_t filled_bucket_bytes = 0;  // other bytes on a GPU while the reduce bucket is full
   std::array<BackwardMoment, 2> moments{};  // the same at other times
   uint64_t gathered_bytes = 0;  // the same while a backward kernel reads a layer's largest tensor
   bool gathers_fp8 = false;     // as in GroupTerms

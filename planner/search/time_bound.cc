@@ -146,18 +146,29 @@ class GroupTimer {
     return within_.LeastSeconds(CollectiveOp::kAllGather, elements * GatheredBytes());
   }
 
-  // Seconds of the layers' gathers in one half of a micro-step, but for so many layers, of which
-  // the longest ones are left out.
-  double HalfGathers(double but) const {
+  // The sum of fn(elements of a layer's gathers) in one half of a micro-step, but for so many
+  // layers, of which the longest ones are left out.
+  template <typename Fn>
+  double HalfSum(double but, Fn&& fn) const {
     double left = -but;
     for (const LayerGathers& gathers : facts_.layer_gathers) left += gathers.layers;
-    double seconds = 0;
+    double sum = 0;
     for (const LayerGathers& gathers : facts_.layer_gathers) {
       if (left <= 0) break;
-      seconds += std::min(left, gathers.layers) * Gather(gathers.elements);
+      sum += std::min(left, gathers.layers) * fn(gathers.elements);
       left -= gathers.layers;
     }
-    return seconds;
+    return sum;
+  }
+  double HalfGathers(double but) const {
+    return HalfSum(but, [this](double elements) { return Gather(elements); });
+  }
+
+  // Layers of the backward half that may have been gathered ahead of it, at most.
+  double GatheredAhead() const {
+    if (group_.buckets.prefetch == kAuto) return 2;
+    const double smallest = facts_.layer_gathers.front().elements;
+    return 2 + std::ceil(static_cast<double>(group_.buckets.prefetch) / smallest);
   }
 
   // Stage 3: before use.
@@ -171,13 +182,7 @@ class GroupTimer {
       time_.within.forward += Gather(std::max(0.0, facts_.gathered_once - facts_.embedding_gather));
     }
     if (t_.reused > 0) return;
-    // Gathers ahead of their use may have crossed from the forward half.
-    const double smallest = facts_.layer_gathers.front().elements * t_.param_bytes;
-    const double ahead = group_.buckets.prefetch == kAuto
-                             ? 2
-                             : 2 + std::ceil(static_cast<double>(group_.buckets.prefetch) *
-                                             t_.param_bytes / smallest);
-    time_.within.backward += HalfGathers(ahead);
+    time_.within.backward += HalfGathers(GatheredAhead());
   }
 
   // Elements of offloaded gradients that are complete in the backward half.
@@ -195,6 +200,11 @@ class GroupTimer {
     const double fetched = passes * shards - (passes - 1) * facts_.gathered_once / t_.shards();
     time_.fetch_seconds = time_.copied_fetch_seconds = fetched * t_.param_bytes / pcie;
     time_.embedding_fetch_seconds = facts_.embedding_gather / t_.shards() * t_.param_bytes / pcie;
+    time_.forward_fetch_seconds = shards * t_.param_bytes / pcie;
+    if (t_.reused == 0 && !facts_.layer_gathers.empty()) {
+      const double layers = HalfSum(GatheredAhead(), [](double elements) { return elements; });
+      time_.backward_fetch_seconds = layers / t_.shards() * t_.param_bytes / pcie;
+    }
     if (group_.param != OffloadDevice::kNvme) return;
     const auto in_cpu = static_cast<double>(zero_.offload_param.max_in_cpu_elements);
     const double from_disk = std::max(0.0, fetched - passes * in_cpu) * t_.param_bytes /
@@ -231,6 +241,14 @@ class GroupTimer {
                          t_.param_bytes * GatherPiece());
   }
 
+  // By how much arithmetic slows the host's update, at least.
+  double HostUpdateWork() const {
+    const std::array<Dtype, 3> states = StateDtypes(precision_);
+    const double own = costs_.HostUpdateWork(states[0], states[1]);
+    if (precision_.master_weights != MasterWeights::kSplit) return own;
+    return std::min(own, costs_.HostUpdateWork(Dtype::kI16, states[1]));
+  }
+
   void AddUpdate() {
     if (zero_.optimizer_in_backward) return;  // beside the backward pass
     const double bytes = UpdateBytesPerParam(precision_);
@@ -238,8 +256,9 @@ class GroupTimer {
     const double there = t_.away * t_.trained / t_.owners();
     const double slowest = costs_.SlowestRank();
     time_.update_seconds = slowest * here * bytes / costs_.HbmBytesPerSecond();
+    const double host_rate = costs_.HostBytesPerSecond() / HostUpdateWork();
     double& away = time_.host_update_seconds;
-    away = there * bytes / costs_.HostBytesPerSecond();
+    away = there * bytes / host_rate;
     const double pcie = costs_.PcieBytesPerSecond();
     if (t_.params_away) {  // what is updated here goes to the host, but what stays whole
       const double moved = std::max(0.0, here - t_.whole);
@@ -249,7 +268,7 @@ class GroupTimer {
     // The embeddings' states are the last that a share of them leaves on the GPU.
     if (t_.away == 1 && t_.all_trained()) {
       const double embeddings = facts_.embedding / t_.owners();
-      const double update = embeddings * bytes / costs_.HostBytesPerSecond();
+      const double update = embeddings * bytes / host_rate;
       const double back = t_.params_away ? 0 : embeddings * t_.param_bytes / pcie;
       // Of several pieces each goes back beside the next one's update.
       const bool one_piece = embeddings <= static_cast<double>(zero_.sub_group_elements);
@@ -307,8 +326,14 @@ double SecondsAtLeast(const GroupTime& group, const GroupComm& comm, const Kerne
   const double forward_alone = group.embedding_fetch_seconds + comm.before +
                                std::max(exchange.forward + forward, moves.seconds.forward_seconds);
   const double backward_alone = std::max(backward, moves.seconds.backward_seconds);
+  // The head uses the last of the parameters that are fetched.
+  const double fetch_forward =
+      group.forward_fetch_seconds > 0
+          ? group.forward_fetch_seconds + group.slowest_rank * kernels.loss_seconds
+          : 0;
   const auto forward_half = [&](double collectives) {
-    return std::max(comm.before + after_exchanges(forward, collectives), forward_alone);
+    return std::max(
+        {comm.before + after_exchanges(forward, collectives), forward_alone, fetch_forward});
   };
   // Of one direction of PCIe.
   const double moved = moves.bytes > 0 ? moves.bytes / group.pcie_bytes_per_second : 0;
@@ -330,11 +355,12 @@ double SecondsAtLeast(const GroupTime& group, const GroupComm& comm, const Kerne
       std::max({comm.before +
                     after_exchanges(backward + forward, comm.backward + comm.behind + comm.forward),
                 exchange.forward + beside(backward + forward, 0), backward_alone + forward_alone,
-                group.gradient_copy_seconds + moved});
+                group.gradient_copy_seconds + moved, group.backward_fetch_seconds + fetch_forward});
   // The update waits for the last micro-step's reductions.
-  const double last_backward = std::max(
-      {comm.behind_last + beside(backward, comm.backward + comm.last),
-       comm.behind_last + backward_alone, group.gradient_copy_seconds, group.host_norm_seconds});
+  const double last_backward =
+      std::max({comm.behind_last + beside(backward, comm.backward + comm.last),
+                comm.behind_last + backward_alone, group.backward_fetch_seconds,
+                group.gradient_copy_seconds, group.host_norm_seconds});
   const double halves = first_forward + more * between + last_backward;
   // What a micro-step fetches, it fetches between its own begin and end.
   const double fetching = std::max(first_forward + backward_alone, fetch + update) +

@@ -41,6 +41,9 @@ struct GroupTime {
   double gradient_copy_seconds = 0;  // to the host, from each backward half's begin on
   double fetch_seconds = 0;          // parameters from host or disk, in each micro-step
   double copied_fetch_seconds = 0;   // PCIe's part of fetch_seconds
+  // The part over PCIe of all that a forward half uses, and of the layers that a backward half
+  // fetches itself.
+  double forward_fetch_seconds = 0, backward_fetch_seconds = 0;
   double pcie_bytes_per_second = 0;
   // The embeddings must be there before anything runs: updated on the host and copied back before
   // the first micro-step, and fetched in each one, which is part of fetch_seconds.
