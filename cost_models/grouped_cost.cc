@@ -10,9 +10,9 @@ namespace zeroplan {
 namespace {
 
 constexpr int64_t kHalfTile = 64;
-// Both are those of an H200 (hwprofiles/gpus), for Hopper GPUs without such rows.
+// These are those of an H200 (hwprofiles/gpus), for Hopper GPUs without such rows.
 constexpr std::array<double, 3> kHopperFactors = {1.16, 1.17, 1.07};
-constexpr double kUnevenShare = 0.17;
+constexpr GroupedCost::Uneven kHopperUneven = {0.17, 553};
 // The plain kernels of other architectures, which reached 197 to 239 TFLOP/s on an H200.
 constexpr double kPlainFactor = 3;
 
@@ -63,16 +63,18 @@ double GroupedCost::Seconds(const GemmCost& gemm, CostKind cost, Dtype dtype,
          gemm.Seconds(shape.kind, dtype, shape.m, shape.k, shape.n);
 }
 
-double GroupedCost::UnevenShare(const GpuProfile& gpu) {
-  if (!gpu.grouped) return kUnevenShare;
-  double worst = 0;
+GroupedCost::Uneven GroupedCost::WorstUneven(const GpuProfile& gpu) {
+  if (!gpu.grouped) return kHopperUneven;
+  Uneven worst;
   for (const GroupedRate& uneven : gpu.grouped->rows) {
+    worst.fullest = std::max(worst.fullest, uneven.fullest);
     for (const GroupedRate& even : gpu.grouped->rows) {
       GroupedRate same = uneven;
       same.fullest = 100;
       same.flops_per_second = even.flops_per_second;
       if (uneven.fullest == 100 || same != even) continue;
-      worst = std::max(worst, even.flops_per_second / uneven.flops_per_second - 1);
+      const double longer = even.flops_per_second / uneven.flops_per_second - 1;
+      worst.share = std::max(worst.share, longer);
     }
   }
   return worst;

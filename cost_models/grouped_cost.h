@@ -36,9 +36,12 @@ class GroupedCost {
   // `gemm`: as given to the constructor.
   double Seconds(const GemmCost& gemm, CostKind cost, Dtype dtype, const KernelDims& dims) const;
 
-  // By how much longer the matmuls take where experts are filled unevenly, at most, as a share: by
-  // the profile's rows, else the H200's.
-  static double UnevenShare(const GpuProfile& gpu);
+  // The slowest matmuls of unevenly filled experts, by the profile's rows, else the H200's.
+  struct Uneven {
+    double share = 0;       // by so much longer they take than evenly filled ones
+    int64_t fullest = 100;  // rows of the fullest expert among those measured, % of the mean
+  };
+  static Uneven WorstUneven(const GpuProfile& gpu);
 
  private:
   std::array<double, 3> factors_{};  // by GemmKind

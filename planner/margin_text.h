@@ -10,7 +10,8 @@ struct HardwareProfile;
 struct ModelSpec;
 class Runtime;
 
-// Runtime::MarginText; of a model that zeroplan does not train, that its runs were not of such.
+// Runtime::MarginText, with what was compared of mixtures of experts; of a model that is planned by
+// the code of transformers, that its runs were not of such.
 std::string MarginTextFor(const Runtime& runtime, const ModelSpec& model, const Cluster& cluster,
                           const HardwareProfile& hardware);
 

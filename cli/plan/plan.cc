@@ -22,6 +22,7 @@
 #include "core/base/log.h"
 #include "core/base/long_work.h"
 #include "core/base/units.h"
+#include "core/families/load_model.h"
 #include "core/model/lora.h"
 #include "core/model/model_family.h"
 #include "core/model/model_spec.h"
@@ -209,7 +210,7 @@ std::string PlanText(Plan plan) {
 
 // Of a choice for another program: what zeroplan's own executor would reach; its plan too, where
 // --plan-out wants it.
-std::optional<ExecutorBest> AskExecutor(const PlanOptions& options) {
+std::optional<ExecutorBest> AskExecutor(const PlanOptions& options, bool other_code) {
   PlanRequest asked = options;
   asked.common.runtime = {};
   ClearSettings(asked.common.settings, SettingGroup::kRecipe);
@@ -219,8 +220,10 @@ std::optional<ExecutorBest> AskExecutor(const PlanOptions& options) {
   try {
     resolved.emplace(asked, unused);
   } catch (const Error&) {
-    // The config has what DeepSpeed alone does.
-    if (!asked.common.config.given() || !options.plan_file.empty()) throw;
+    // The config has what DeepSpeed alone does; or the model's settings what its code alone has,
+    // such as adapters of experts.
+    if (!options.plan_file.empty()) throw;
+    if (!asked.common.config.given() && !other_code) throw;
     return std::nullopt;
   }
   const ResolvedPlan& request = *resolved;
@@ -366,13 +369,14 @@ void FindAndWrite(PlanOptions options) {
   Plan& plan = answer.plan;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   std::string text;
-  const bool trained = plan.model.family->planned() == nullptr;
+  const ModelFamily& family = *plan.model.family;
+  const bool trained = FamilyNamed(family.name()) != nullptr;
   if (!trained && !options.plan_file.empty()) {
     ThrowUsage("--plan-out: zeroplan does not train models of type {}; leave it out",
-               plan.model.family->name());
+               family.name());
   }
   if (!runtime.facts().trains_here && trained && (!options.quick || !options.plan_file.empty())) {
-    answer.report.executor = AskExecutor(options);
+    answer.report.executor = AskExecutor(options, family.planned() != nullptr);
     text = Paragraph(ExecutorText(plan, answer.report.executor), 2);
   }
   const std::string beside = text;

@@ -1,6 +1,9 @@
-// Pass 4: what nobody needs where a part of the model is frozen. A backward pass ends at the lowest
-// tensor that is trained: gradients of activations below it, what is computed again for them, and
-// what is kept for gradients of frozen weights lead to nothing.
+// Pass 4: removes what nobody needs.
+//
+// If a part of the model is frozen, a backward pass ends at the lowest tensor that is trained:
+// gradients of activations below it, what is computed again for them, and what is kept for
+// gradients of frozen weights lead to nothing. If experts are computed again, nothing reads the
+// results of their down matmul.
 #include <algorithm>
 
 #include "core/lowering/passes.h"
@@ -60,7 +63,13 @@ class Liveness {
 
 Program RemoveDead(Program p) {
   const std::vector<Unit>& units = p.layout.units;
-  if (std::all_of(units.begin(), units.end(), [](const Unit& u) { return u.trainable; })) return p;
+  const RecomputeKind kind = p.setup.recompute.kind;
+  const bool repeats_experts =
+      p.model.experts > 0 && (kind == RecomputeKind::kProducts || kind == RecomputeKind::kFull);
+  if (!repeats_experts &&
+      std::all_of(units.begin(), units.end(), [](const Unit& u) { return u.trainable; })) {
+    return p;
+  }
   std::vector<Instruction>& section = p.section(Section::kMicroStep);
   Liveness liveness(p);
   std::vector<Instruction> needed;

@@ -111,6 +111,12 @@ void CheckFrozen(const ModelSpec& spec, std::string_view source) {
     const std::vector<PublishedTensor> parts = PublishedTensors(tensor);
     const size_t frozen = CountFrozen(tensor, patterns);
     if (frozen != 0 && frozen != parts.size()) {
+      if (tensor.expert) {
+        ThrowUsage(
+            "{}: {} of the {} matrices of {} would be frozen, which are one tensor here; "
+            "freeze all or none",
+            source, frozen, parts.size(), tensor.name);
+      }
       ThrowUsage("{}: {} are one matrix here, and {} of them would be frozen; freeze all or none",
                  source, fmt::join(NamesOf(parts), ", "), frozen);
     }

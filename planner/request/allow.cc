@@ -58,6 +58,11 @@ std::string WhyNoFp8(const ModelSpec& model, Dtype dtype, const GpuProfile& gpu,
   if (const std::string lacks = Fp8ProfileLacks(gpu, recipe); !lacks.empty()) {
     return fmt::format("is not allowed on {}: {}; leave it out", gpu.name, lacks);
   }
+  if (model.experts > 0) {
+    return fmt::format(
+        "is not allowed with {}, a mixture of experts, which is trained in {}; leave it out",
+        model.name, DtypeName(dtype));
+  }
   if (Fp8Kinds(model, recipe).empty()) {
     return fmt::format(
         "has no effect: no linear of {} has sides that are multiples of {}; leave it out",

@@ -67,11 +67,13 @@ std::vector<std::string> Doubts(const Request& request, const HardwareProfile& h
                         fmt::join(planned->untimed, " and "))
           : TimeDoubt(request.runtime.of().LargestTimeError(choice, cluster, hardware))};
   if (choice.mixture) {
+    const GroupedCost::Uneven uneven = GroupedCost::WorstUneven(hardware.gpu);
+    const bool here = hardware.gpu.grouped.has_value();
     clauses.push_back(fmt::format(
-        "its experts are taken to get as many tokens each; filled unevenly, their "
-        "matmuls {} up to {:.0f} % longer{}",
-        hardware.gpu.grouped ? "take" : "took", 100 * GroupedCost::UnevenShare(hardware.gpu),
-        hardware.gpu.grouped ? "" : " on an H200"));
+        "its experts are taken to get as many tokens each; with up to {:.1f} times the mean in the "
+        "fullest, their matmuls {} up to {:.0f} % longer{}",
+        static_cast<double>(uneven.fullest) / 100, here ? "take" : "took", 100 * uneven.share,
+        here ? "" : " on an H200"));
   }
   Assumptions guesses;
   NoteGuesses(hardware, cluster, std::span(&choice.setup, 1), recipe, guesses);

@@ -154,6 +154,11 @@ std::string RestsOn(const ChoiceEstimate& choice, const Cluster& cluster,
     if (seconds.value_or(0) > 0) parts.emplace_back(*seconds, std::move(what));
   };
   if (!hardware.gpu.gemm) add(time.compute_seconds, "rates of kernels taken over from an H200");
+  if (choice.mixture && !hardware.gpu.grouped) {
+    add(time.compute_seconds, hardware.gpu.architecture == "hopper"
+                                  ? "rates of experts' matmuls taken over from an H200"
+                                  : "a guess of the experts' matmuls");
+  }
   if (cluster.nodes() > 1) {
     add(time.exposed_comm_seconds, "what the network reaches");
     add(kGpuSpread * time.compute_seconds.value_or(0),
@@ -239,10 +244,9 @@ class Own : public Runtime {
   }
   double LargestTimeError(const ChoiceEstimate& choice, const Cluster& cluster,
                           const HardwareProfile& hardware) const override {
-    // Steps of mixtures were compared on one H200 alone.
-    if (choice.mixture && (!IsH200(hardware) || cluster.gpus > 1)) return 0;
-    const bool fp8 = choice.setup.precision.fp8.enabled;
-    if (fp8 && (!IsH200(hardware) || cluster.gpus > 1 || UsesHost(choice.setup))) return 0;
+    // Steps of mixtures, and those in FP8, were compared on one H200 alone, without offload.
+    const bool on_one_h200 = IsH200(hardware) && cluster.gpus == 1 && !UsesHost(choice.setup);
+    if ((choice.mixture || choice.setup.precision.fp8.enabled) && !on_one_h200) return 0;
     double here = LargestErrorOnOneNode(choice, hardware);
     if (here == 0) return 0;
     if (!PinsMemory(choice.setup.zero)) here = std::max(here, kPageableSummed);

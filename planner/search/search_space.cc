@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <limits>
 
 #include "core/base/error.h"
 #include "core/lowering/lower.h"
@@ -191,7 +192,10 @@ int64_t MostMicroStepTokens(const ModelSpec& model) {
   const auto bytes = [&model](int64_t rows) {
     return static_cast<int64_t>(LogitsChunkBytes(model, Dtype::kF32, rows, {}));
   };
-  return std::min(kMost, kMostChunks * (bytes(kMost) / bytes(1)));
+  // A row of each of a token's experts is numbered with 31 bits.
+  const int64_t most_routed =
+      std::numeric_limits<int32_t>::max() / std::max<int64_t>(1, model.experts_per_token);
+  return std::min({kMost, most_routed, kMostChunks * (bytes(kMost) / bytes(1))});
 }
 
 void CheckMicroBatch(int64_t micro_batch, int64_t seq_len, int64_t most) {

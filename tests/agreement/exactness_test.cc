@@ -306,6 +306,9 @@ TEST_CASE("memory, instructions and traffic are the plan's: mixtures of experts"
     for (const auto& cell : testing::HybridCells({{4, 2}}, Dtype::kBF16)) {
       CheckCell(cell, true, model);
     }
+    for (const auto& cell : testing::SequenceCells(testing::SomeCells({Dtype::kBF16}), 2)) {
+      CheckCell(cell, true, model);
+    }
     for (const auto& cell : testing::SomeCells({Dtype::kF16, Dtype::kF32})) {
       CheckCell(cell, false, model);
     }

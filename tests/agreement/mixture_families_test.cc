@@ -161,12 +161,17 @@ TEST_CASE("mixture families: recompute and offload route and train the same, bit
     const auto one = control.totals.size() / 6;
     for (size_t i = 3; i < one; ++i) rows += control.totals[i];
     CHECK(rows == experts * static_cast<double>(batch.global_batch() * batch.seq_len));
-    for (const RecomputeConfig& recompute : {kSelectiveRecompute, FullRecompute()}) {
+    for (const RecomputeConfig& recompute :
+         {kSelectiveRecompute, kProductsRecompute, FullRecompute(), FullRecompute(2)}) {
       CAPTURE(RecomputeName(recompute));
-      setup.recompute = recompute;
-      const RoutedRun again = TrainRouted(model, setup);
-      CHECK(again.losses == control.losses);
-      CHECK(again.totals == control.totals);
+      CAPTURE(recompute.every);
+      for (const OffloadDevice home : {OffloadDevice::kNone, OffloadDevice::kCpu}) {
+        setup.recompute = recompute;
+        setup.recompute.offload.device = home;
+        const RoutedRun again = TrainRouted(model, setup);
+        CHECK(again.losses == control.losses);
+        CHECK(again.totals == control.totals);
+      }
     }
   }
 }

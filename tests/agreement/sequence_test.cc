@@ -8,6 +8,9 @@
 #include <random>
 #include <vector>
 
+#include "core/families/mixtral/mixtral.h"
+#include "core/families/qwen2_moe/qwen2_moe.h"
+#include "core/families/qwen3_moe/qwen3_moe.h"
 #include "core/lowering/lower.h"
 #include "core/program/collectives.h"
 #include "core/program/step_order.h"
@@ -18,6 +21,7 @@
 #include "tests/agreement/engine_gradients.h"
 #include "tests/agreement/packed_training.h"
 #include "tests/core/families/llama/tiny_llama.h"
+#include "tests/core/families/tiny_mixture.h"
 #include "tests/core/lowering/matrix.h"
 #include "tests/core/model/with_lora.h"
 #include "tests/error_of.h"
@@ -116,9 +120,11 @@ TEST_CASE("ranks that share sequences follow one rank: stages and offloads") {
 }
 
 TEST_CASE("ranks that share sequences follow one rank: heads of every kind") {
-  for (const ModelSpec& model : {EightHeads(8), EightHeads(4), EightHeads(2), EightHeads(1),
-                                 testing::TinyLlama(Qwen2()), testing::TinyLlama(Qwen3()),
-                                 testing::WithLora(testing::TinyLlama(Qwen3()), "all-linear")}) {
+  for (const ModelSpec& model :
+       {EightHeads(8), EightHeads(4), EightHeads(2), EightHeads(1), testing::TinyLlama(Qwen2()),
+        testing::TinyLlama(Qwen3()), testing::TinyMixture(Qwen3Moe()),
+        testing::TinyMixture(Mixtral()), testing::TinyMixture(Qwen2Moe()),
+        testing::WithLora(testing::TinyLlama(Qwen3()), "all-linear")}) {
     CAPTURE(model.family->name());
     CAPTURE(model.heads);
     CAPTURE(model.KvHeads());

@@ -1,6 +1,7 @@
 // Mixtures of experts at the door: what plan, estimate and model show say of them, what is refused.
 #include <doctest/doctest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/run_binary.h"
@@ -28,7 +29,7 @@ TEST_CASE("mixtures: planned by the names that people type, with all and active 
     CAPTURE(run.err);
     CHECK(run.exit_code == 0);
     CHECK(Has(WordsIn(run.out), c.counts));
-    CHECK(Has(WordsIn(run.out), "filled unevenly, their matmuls take up to"));
+    CHECK(Has(WordsIn(run.out), "the mean in the fullest, their matmuls take up to"));
   }
 }
 
@@ -62,11 +63,75 @@ TEST_CASE("mixtures: adapters and FP8 are refused in one line, in every way to a
                                       " --backend cpu --adapter " + dir.path());
   CHECK(train.exit_code == 2);
   CHECK(Has(train.err, "--adapter: " + dir.path() + ": adapters of a mixture of experts"));
+  const RunResult allowed = RunZeroplan("plan olmoe-1b-7b --hw h200 --allow fp8");
+  CHECK(allowed.exit_code == 2);
+  CHECK(Has(allowed.err, "--allow: fp8 is not allowed with olmoe-1b-7b, a mixture of experts"));
   const RunResult all = RunZeroplan("plan olmoe-1b-7b --hw h100 --method all");
   CHECK(all.exit_code == 2);
   CHECK(Has(all.err, "--method: all: adapters of a mixture of experts"));
   // Other programs train adapters of their attention.
   CHECK(RunZeroplan(std::string(kEstimate) + " --method lora --runtime fsdp2").exit_code == 0);
+}
+
+TEST_CASE("mixtures: planned for another program, the own executor stands beside") {
+  const TempDir dir;
+  const std::string asked =
+      "plan olmoe-1b-7b --hw h200 --runtime deepspeed --stage 3 "
+      "--micro-batch 4 --grad-accum 1 --explain";
+  const RunResult whole = RunZeroplan(asked + " --plan-out " + dir.path() + "/plan.json");
+  CAPTURE(whole.err);
+  CHECK(whole.exit_code == 0);
+  CHECK(Has(WordsIn(whole.out), "zeroplan's own executor would reach"));
+  CHECK(Has(whole.err, "/plan.json: the best plan of zeroplan's own executor"));
+  // It has no adapters of a mixture, which is an answer, unless its plan is wanted.
+  const RunResult lora = RunZeroplan(asked + " --method lora");
+  CAPTURE(lora.err);
+  CHECK(lora.exit_code == 0);
+  CHECK(Has(WordsIn(lora.out), "zeroplan's own executor: nothing of what was asked for runs"));
+  const RunResult wanted = RunZeroplan(asked + " --method lora --plan-out " + dir.path() + "/p");
+  CHECK(wanted.exit_code == 2);
+  CHECK(Has(wanted.err, "--method: lora: adapters of a mixture of experts are not trained"));
+}
+
+TEST_CASE("mixtures: what is frozen, and the losses of routers, are the plan's") {
+  const TempDir dir;
+  const std::string model = SourcePath("examples/experts/config.json"),
+                    plan = dir.path() + "/plan.json", text = dir.path() + "/text.txt";
+  std::ofstream(text) << std::string(4000, 'x');
+  const RunResult planned =
+      RunZeroplan("plan --model " + model + " --hw h100 --seq-len 32 --micro-batch 1 " +
+                  "--grad-accum 1 --stage 0 --router-aux-loss 0.1 --freeze '*.mlp.gate.weight' " +
+                  "--plan-out " + plan);
+  CAPTURE(planned.err);
+  REQUIRE(planned.exit_code == 0);
+  const std::string train = "train --backend cpu --steps 1 --fresh-weights --plan " + plan +
+                            " --data " + text + " --model " + model;
+  const RunResult trained = RunZeroplan(train);
+  CAPTURE(trained.err);
+  CHECK(trained.exit_code == 0);
+  CHECK(RunZeroplan(train + " --router-aux-loss 0.1").exit_code == 0);
+  const std::string alone = train.substr(0, train.find(" --model"));
+  for (const std::string& beside : {train, alone}) {
+    CAPTURE(beside);
+    const RunResult loss = RunZeroplan(beside + " --router-aux-loss 0.2");
+    CHECK(loss.exit_code == 2);
+    CHECK(Has(loss.err, ": router_aux_loss: the plan " + plan + " has 0.1, this model 0.2"));
+    const RunResult frozen = RunZeroplan(beside + " --freeze '*.norm.weight'");
+    CHECK(frozen.exit_code == 2);
+    CHECK(Has(frozen.err, ": frozen: the plan " + plan + " has *.mlp.gate.weight, this model"));
+  }
+  const RunResult adapters = RunZeroplan(alone + " --lora-rank 4");
+  CHECK(adapters.exit_code == 2);
+  CHECK(Has(adapters.err, "are not allowed with --plan alone"));
+}
+
+TEST_CASE("mixtures: one expert of a layer is not frozen alone") {
+  const RunResult run =
+      RunZeroplan(std::string(kEstimate) + " --freeze 'model.layers.0.mlp.experts.3.*'");
+  CHECK(run.exit_code == 2);
+  CHECK(Has(run.err, "of the 256 matrices of"));
+  CHECK(Has(run.err, "freeze all or none"));
+  CHECK(run.err.size() < 400);
 }
 
 TEST_CASE("mixtures: coefficients of the routers' losses") {

@@ -44,7 +44,7 @@ TEST_CASE("grouped cost: a profile's even rows are met, its uneven ones say what
   const double flops = 2.0 * 32768 * 2048 * 1536;
   CHECK(SecondsOf(gpu, CostKind::kGroupedForward, dims) ==
         doctest::Approx(flops / 50e12).epsilon(1e-9));
-  CHECK(GroupedCost::UnevenShare(gpu) == doctest::Approx(0.25));
+  CHECK(GroupedCost::WorstUneven(gpu).share == doctest::Approx(0.25));
   // Kinds without rows keep the architecture's factor.
   CHECK(SecondsOf(gpu, CostKind::kGroupedData, dims) ==
         SecondsOf(PlainProfile().gpu, CostKind::kGroupedData, dims));
@@ -81,7 +81,7 @@ TEST_CASE("grouped cost: an H200's own rows, each within a fifth") {
     CHECK(ratio < 1.2);
   }
   CHECK(even == 24);
-  CHECK(GroupedCost::UnevenShare(gpu) == doctest::Approx(0.168).epsilon(0.01));
+  CHECK(GroupedCost::WorstUneven(gpu).share == doctest::Approx(0.168).epsilon(0.01));
 }
 
 }  // namespace

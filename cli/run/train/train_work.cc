@@ -541,18 +541,39 @@ TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& w
 
 namespace {
 
+// Adapters, frozen tensors and losses of routers are the plan's where the options name none.
 void CheckModel(const PlanFile& plan, const ModelSpec& given, const ModelFields& asked) {
-  const bool says_adapters = asked.method || asked.lora.given();  // else they are the plan's
-  ForEachField(plan.model, given,
-               [&]<typename T>(const ModelField& field, const T& of_plan, const T& of_model) {
-                 if (std::is_same_v<T, std::string> || of_plan == of_model) return;  // any name
-                 if (!says_adapters && std::string_view(field.key).starts_with("lora_")) return;
-                 ThrowUsage(
-                     "{}: {}: the plan {} has {}, this model {}; leave the option out to train the "
-                     "plan's model, or plan again",
-                     asked.params ? "--params " + asked.params.text : "--model " + asked.model,
-                     field.key, plan.source, FieldText(of_plan), FieldText(of_model));
-               });
+  const std::string model = !asked.given() ? "the options"
+                            : asked.params ? "--params " + asked.params.text
+                                           : "--model " + asked.model;
+  ForEachField(
+      plan.model, given,
+      [&]<typename T>(const ModelField& field, const T& of_plan, const T& of_model) {
+        const std::string_view key = field.key;
+        if (key == "name" || of_plan == of_model) return;
+        if (key.starts_with("lora_") && !asked.method && !asked.lora.given()) return;
+        if (key == "frozen" && asked.freeze.empty()) return;
+        if (key == "router_aux_loss" && !asked.router_aux_loss) return;
+        if (key == "router_z_loss" && !asked.router_z_loss) return;
+        ThrowUsage(
+            "{}: {}: the plan {} has {}, this model {}; leave the option out to train the plan's "
+            "model, or plan again",
+            model, key, plan.source, FieldText(of_plan), FieldText(of_model));
+      });
+}
+
+// The plan's model with what options say of it beside --plan, without --model.
+ModelSpec WithOptions(const PlanFile& plan, const ModelFields& asked) {
+  if (asked.method || asked.lora.given()) {
+    ThrowUsage(
+        "--method, --lora-*: are not allowed with --plan alone, which decides them; leave them "
+        "out, or plan again");
+  }
+  ModelSpec model = plan.model;
+  if (!asked.freeze.empty()) model.frozen = asked.freeze;
+  if (asked.router_aux_loss) model.router_aux_loss = static_cast<float>(*asked.router_aux_loss);
+  if (asked.router_z_loss) model.router_z_loss = static_cast<float>(*asked.router_z_loss);
+  return model;
 }
 
 }  // namespace
@@ -568,9 +589,10 @@ PlanFile ResolvePlan(const std::string& file, const Request& options, Assumption
     ThrowUsage("--offload-activations: is not allowed with --plan, which decides it; plan again");
   }
   const ModelFields& model = options.model;
-  if (model.given()) {
-    CheckModel(plan, ResolveModel(model, {{plan.setup.batch.seq_len}, ""}, assumptions), model);
-  }
+  const ModelSpec given = model.given()
+                              ? ResolveModel(model, {{plan.setup.batch.seq_len}, ""}, assumptions)
+                              : WithOptions(plan, model);
+  CheckModel(plan, given, model);
   return plan;
 }
 

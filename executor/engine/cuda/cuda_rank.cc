@@ -15,6 +15,7 @@
 #include "executor/device/cuda/cuda_handles.h"
 #include "executor/engine/cuda/arena_pattern.h"
 #include "executor/engine/local_ranks.h"
+#include "executor/kernels/cuda/library_check.h"
 #include "machine/detect.h"
 
 namespace zeroplan {
@@ -43,10 +44,7 @@ int MultiprocessorCount(int device) {
 int CheckProducts(const Program& program, int device) {
   const Fp8Config& fp8 = program.setup.precision.fp8;
   if (!fp8.enabled) return device;
-  int major = 0, minor = 0;
-  ZEROPLAN_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  ZEROPLAN_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  const std::string lacks = Fp8GpuLacks(fp8, 10 * major + minor);
+  const std::string lacks = Fp8GpuLacks(fp8, ComputeCapabilityOf(device));
   if (lacks.empty()) return device;
   ThrowUsage("⟦matmul_dtype⟧ fp8 (_zeroplan.fp8.enabled true) is not allowed on GPU {}: {}; use {}",
              device, lacks, DtypeName(program.setup.precision.dtype));

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <type_traits>
 
 #include "executor/kernels/cuda/float_array.h"
 
@@ -151,6 +152,9 @@ template <typename T>
 struct TypeTag {
   using type = T;
 };
+// A number as a type with a `value`.
+template <int kValue>
+using Int = std::integral_constant<int, kValue>;
 
 // fn(TypeTag<T>) of a float dtype. REQUIRES (callers check): kF32, kBF16 or kF16.
 template <typename Fn>

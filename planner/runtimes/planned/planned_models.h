@@ -1,7 +1,8 @@
-// Models that zeroplan plans for other programs, and does not train itself: Gemma 2 and 3, Phi-3
-// and 4, mixtures of experts, models with vision. Their parameter table comes from the headers of
-// their weights or, without weights, from their config.json; tensor names determine a layer's
-// parts. Each such model is a ModelFamily of its own, without a graph.
+// Models that zeroplan plans for other programs by the code of transformers: Gemma 2 and 3, Phi-3
+// and 4, models with vision, which it does not train itself, and mixtures of experts. Their
+// parameter table comes from the headers of their weights or, without weights, from their
+// config.json; tensor names determine a layer's parts. Each such model is a ModelFamily of its own,
+// without a graph.
 #pragma once
 
 #include <cstdint>

@@ -350,6 +350,81 @@ TEST_CASE("experts: grouped matmuls") {
   }
 }
 
+// Experts with up to `rows` rows each, and one with `full`.
+Groups RandomGroups(Rng& rng, int64_t E, int64_t K, int64_t N, int64_t rows, int64_t full) {
+  Groups g{K, N, {0}};
+  const int64_t fullest = rng.Below(E);
+  for (int64_t e = 0; e < E; ++e) {
+    const int64_t of_expert = e == fullest ? full : rng.Below(rows + 1);
+    g.starts.push_back(g.starts.back() + static_cast<int32_t>(of_expert));
+  }
+  return g;
+}
+
+// A kernel's blocks take several tiles each, of more than one column, and the table of experts is
+// filled in several turns; the last has more experts than Hopper's kernels take.
+TEST_CASE("experts: grouped matmuls of many tiles, some of their results") {
+  ZEROPLAN_TEST_RNG(rng);
+  Bench bench(2);
+  constexpr int kSamples = 400;
+  // A sum of products in fp32, in any order.
+  struct Sum {
+    double value = 0, size = 0;
+    void Add(double a, double b = 1) {
+      value += a * b;
+      size += std::abs(a * b);
+    }
+    bool IsClose(double got, Dtype dtype) const {
+      return Close(got, value, dtype, 8 * 0x1p-24 * size);
+    }
+  };
+  for (const Dtype dtype : FloatDtypes()) {
+    for (const Groups& g :
+         {RandomGroups(rng, 130, 136, 264, 40, 2200), RandomGroups(rng, 400, 64, 72, 30, 500),
+          RandomGroups(rng, 520, 48, 40, 6, 300)}) {
+      CAPTURE(g.E());
+      const int64_t R = g.R(), K = g.K, N = g.N, E = g.E();
+      Tensor starts = Tensor::Ints(g.starts), a = Tensor::Random(rng, dtype, R * K),
+             dy = Tensor::Random(rng, dtype, R * N), w = Tensor::Random(rng, dtype, E * N * K),
+             y(dtype, R * N), dx(dtype, R * K);
+      const auto expert_of = [&](int64_t r) {
+        return std::upper_bound(g.starts.begin(), g.starts.end(), static_cast<int32_t>(r)) -
+               g.starts.begin() - 1;
+      };
+      bench.Run(KernelId::kGroupedMatmulForward, g.dims(), {&a, &w, &starts, &y});
+      bench.Run(KernelId::kGroupedMatmulBackwardData, g.dims(), {&dy, &w, &starts, &dx});
+      for (int s = 0; s < kSamples; ++s) {
+        const int64_t r = rng.Below(R), e = expert_of(r), n = rng.Below(N), k = rng.Below(K);
+        Sum of_y, of_dx;
+        for (int64_t i = 0; i < K; ++i) of_y.Add(a[r * K + i], w[(e * N + n) * K + i]);
+        for (int64_t i = 0; i < N; ++i) of_dx.Add(dy[r * N + i], w[(e * N + i) * K + k]);
+        CHECK(of_y.IsClose(y[r * N + n], dtype));
+        CHECK(of_dx.IsClose(dx[r * K + k], dtype));
+      }
+      for (const Dtype of_dw : {dtype, Dtype::kF32}) {
+        for (const int flags : {0, int{kAccumulate}}) {
+          Tensor dw = Tensor::Random(rng, of_dw, E * N * K);
+          const Doubles before = dw.values();
+          bench.Run(KernelId::kGroupedMatmulBackwardWeight, g.dims(), {&a, &dy, &starts, &dw},
+                    flags);
+          for (int s = 0; s < kSamples; ++s) {
+            // Half of the samples are of the fullest expert, or of another by its rows.
+            const int64_t e = s % 2 == 0 ? expert_of(rng.Below(R)) : rng.Below(E);
+            const int64_t n = rng.Below(N), k = rng.Below(K), at = (e * N + n) * K + k;
+            Sum want;
+            if (flags != 0) want.Add(before[static_cast<size_t>(at)]);
+            for (int64_t r = g.starts[static_cast<size_t>(e)];
+                 r < g.starts[static_cast<size_t>(e) + 1]; ++r) {
+              want.Add(dy[r * N + n], a[r * K + k]);
+            }
+            CHECK(want.IsClose(dw[at], of_dw));
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("experts: statistics of a layer, and the auxiliary losses of all") {
   ZEROPLAN_TEST_RNG(rng);
   Bench bench(2);

@@ -26,15 +26,6 @@ SdpaShape ShapeOf(const SdpaShape& whole, const AttentionPart& part) {
   return shape;
 }
 
-int ComputeCapabilityOf(int device) {
-  int major = 0, minor = 0;
-  CheckRuntimeCall(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-                   "asking a GPU's compute capability");
-  CheckRuntimeCall(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
-                   "asking a GPU's compute capability");
-  return 10 * major + minor;
-}
-
 }  // namespace
 
 AttentionPlans::AttentionPlans(int device, bool deterministic) : deterministic_(deterministic) {

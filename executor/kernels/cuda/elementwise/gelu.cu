@@ -85,10 +85,6 @@ __global__ void __launch_bounds__(kThreads)
 
 // fn(exact, W, TypeTag of the first array's accessor, TypeTag of the others'), the first two as
 // types with a `value`. Vectors of `first` are 16 bytes.
-template <int kValue>
-struct Int {
-  static constexpr int value = kValue;
-};
 template <typename Fn>
 void Dispatch(Dtype first, Dtype others, bool vectors, Fn&& fn) {
   if (!vectors || (first != others && first != Dtype::kF32)) {

@@ -46,18 +46,14 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // fn(W, TypeTag of the elements), both as types.
-template <int kValue>
-struct Width {
-  static constexpr int value = kValue;
-};
 template <typename Fn>
 void Dispatch(const HeadExchange& s, const FloatArray& from, const FloatArray& to, Fn&& fn) {
   const bool vectors = s.D % kVector == 0 && Aligned(from.data) && Aligned(to.data);
   WithFloatType(from.dtype, [&](auto tag) {
     if (vectors) {
-      fn(Width<kVector>{}, tag);
+      fn(Int<kVector>{}, tag);
     } else {
-      fn(Width<1>{}, tag);
+      fn(Int<1>{}, tag);
     }
   });
 }

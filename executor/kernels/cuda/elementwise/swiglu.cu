@@ -61,10 +61,6 @@ __global__ void __launch_bounds__(kThreads)
 
 // fn(exact, W, takes largest, TypeTag of the accessors, grid, block), the first three as types with
 // a `value`.
-template <int kValue>
-struct Int {
-  static constexpr int value = kValue;
-};
 template <typename Fn>
 void Dispatch(const FloatArray& one, const FloatArray& other, const float* amax, int64_t M,
               int64_t F, Fn&& fn) {

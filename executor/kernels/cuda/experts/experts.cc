@@ -6,6 +6,7 @@
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/experts/grouped_matmul.h"
 #include "executor/kernels/cuda/launch_util.h"
+#include "executor/kernels/cuda/library_check.h"
 
 namespace zeroplan::cuda {
 namespace {
@@ -19,15 +20,10 @@ RouteShape ShapeOf(const KernelCall& call) {
   return {M, static_cast<int>(E), static_cast<int>(k), normalized != 0, shared != 0};
 }
 
-// The compute capability of this thread's GPU, 10 * major + minor.
+// A thread keeps its GPU.
 int Capability() {
-  static thread_local int known = 0;
-  if (known > 0) return known;
-  int device = 0, major = 0, minor = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-  return known = 10 * major + minor;
+  static thread_local const int known = ComputeCapabilityHere();
+  return known;
 }
 
 struct Grouped {

@@ -102,11 +102,6 @@ bool Fast(std::initializer_list<FloatArray> arrays, int64_t columns) {
   return fast;
 }
 
-template <int kValue>
-struct Int {
-  static constexpr int value = kValue;
-};
-
 // fn(exact, W, TypeTag of the accessors), the first two as types with a `value`.
 template <typename Fn>
 void Dispatch(std::initializer_list<FloatArray> arrays, int64_t columns, Fn&& fn) {

@@ -46,19 +46,8 @@ Fp8Product MakeFp8Product(const KernelCall& call, bool may_fuse) {
                               .fast_sums = may_be_fast})};
 }
 
-// As 89 for 8.9.
-int CapabilityOfGpu() {
-  int device = 0, major = 0, minor = 0;
-  CheckRuntimeCall(cudaGetDevice(&device), "asking for a GPU");
-  CheckRuntimeCall(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-                   "asking for a GPU's properties");
-  CheckRuntimeCall(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
-                   "asking for a GPU's properties");
-  return 10 * major + minor;
-}
-
 void CheckGpuMultiplies() {
-  const std::string lacks = Fp8GpuLacks({}, CapabilityOfGpu());
+  const std::string lacks = Fp8GpuLacks({}, ComputeCapabilityHere());
   if (lacks.empty()) return;
   ThrowRuntime("fp8_matmul is not for this GPU: {}; leave out ⟦matmul_dtype⟧ fp8", lacks);
 }
@@ -66,7 +55,7 @@ void CheckGpuMultiplies() {
 // The library has no algorithm, as `product` says: throws what that means.
 [[noreturn]] void Refuse(const Product& product) {
   CheckGpuMultiplies();
-  const int capability = CapabilityOfGpu();
+  const int capability = ComputeCapabilityHere();
   const bool one_scale =
       product.problem.scale_a == GemmScale::kOne && product.problem.scale_b == GemmScale::kOne;
   ThrowRuntime(

@@ -267,22 +267,17 @@ __global__ void __launch_bounds__(kAddThreads) AddKernel(const __grid_constant__
 
 // ---- launches ----------------------------------------------------------------------------------
 
-template <int n>
-struct Number {
-  static constexpr int value = n;
-};
-
-// fn(TypeTag<T>, Number<kR>, Number<across>), of the least kR that holds the rank.
+// fn(TypeTag<T>, Int<kR>, Int<across>), of the least kR that holds the rank.
 template <typename Fn>
 void WithThinTypes(const ThinProduct& p, Fn&& fn) {
   const auto with_rank = [&](auto type, auto across) {
-    if (p.r <= 16) return fn(type, Number<16>{}, across);
-    if (p.r <= 32) return fn(type, Number<32>{}, across);
-    if (p.r <= 48) return fn(type, Number<48>{}, across);
-    return fn(type, Number<64>{}, across);
+    if (p.r <= 16) return fn(type, Int<16>{}, across);
+    if (p.r <= 32) return fn(type, Int<32>{}, across);
+    if (p.r <= 48) return fn(type, Int<48>{}, across);
+    return fn(type, Int<64>{}, across);
   };
   const auto with_across = [&](auto type) {
-    return p.across ? with_rank(type, Number<1>{}) : with_rank(type, Number<0>{});
+    return p.across ? with_rank(type, Int<1>{}) : with_rank(type, Int<0>{});
   };
   p.dtype == Dtype::kBF16 ? with_across(TypeTag<Bf16>{}) : with_across(TypeTag<Half>{});
 }

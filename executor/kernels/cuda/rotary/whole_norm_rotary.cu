@@ -213,10 +213,6 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // fn(W as a type with a `value`, TypeTag of the accessors).
-template <int kValue>
-struct Width {
-  static constexpr int value = kValue;
-};
 template <typename Fn>
 void Dispatch(const QkvRows& rows, std::initializer_list<FloatArray> arrays, Fn&& fn) {
   bool fast = rows.D % (2 * kVector) == 0;
@@ -224,12 +220,12 @@ void Dispatch(const QkvRows& rows, std::initializer_list<FloatArray> arrays, Fn&
     fast = fast && array.dtype == arrays.begin()->dtype && Aligned(array.data);
   }
   if (!fast) {
-    fn(Width<1>{}, TypeTag<Runtime>{});
+    fn(Int<1>{}, TypeTag<Runtime>{});
     return;
   }
   WithFloatType(arrays.begin()->dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    fn(Width<kVector>{}, TypeTag<Typed<T>>{});
+    fn(Int<kVector>{}, TypeTag<Typed<T>>{});
   });
 }
 
