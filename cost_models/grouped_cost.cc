@@ -10,7 +10,7 @@ namespace zeroplan {
 namespace {
 
 constexpr int64_t kHalfTile = 64;
-// These are those of an H200 (hwprofiles/gpus), for Hopper GPUs without such rows.
+// An H200's (hwprofiles/gpus), for Hopper GPUs without such rows.
 constexpr std::array<double, 3> kHopperFactors = {1.16, 1.17, 1.07};
 constexpr GroupedCost::Uneven kHopperUneven = {0.17, 553};
 // The plain kernels of other architectures, which reached 197 to 239 TFLOP/s on an H200.

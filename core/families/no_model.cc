@@ -329,32 +329,35 @@ std::optional<uint64_t> ParamsOfWeights(const fs::path& folder, const JsonNode& 
   return params > 0 && params < 1e15 ? std::optional(static_cast<uint64_t>(params)) : std::nullopt;
 }
 
+// The number of the first of these keys that has one; 0: none.
+double FirstNumber(const JsonNode& config, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    const JsonNode* node = config.Find(key);
+    if (node != nullptr && node->kind == JsonNode::Kind::kScalar && node->scalar.is_number()) {
+      return node->scalar.number();
+    }
+  }
+  return 0;
+}
+
 // As a decoder with a gated MLP has them, which most are by now.
 std::optional<uint64_t> ParamsOfConfig(const JsonNode& config) {
-  const auto number = [&](std::initializer_list<const char*> keys) -> double {
-    for (const char* key : keys) {
-      const JsonNode* node = config.Find(key);
-      if (node != nullptr && node->kind == JsonNode::Kind::kScalar && node->scalar.is_number()) {
-        return node->scalar.number();
-      }
-    }
-    return 0;
+  const auto number = [&](std::initializer_list<const char*> keys) {
+    return FirstNumber(config, keys);
   };
   const double hidden = number({"hidden_size", "n_embd", "d_model"});
   const double layers = number({"num_hidden_layers", "n_layer", "num_layers"});
   const double vocab = number({"vocab_size"});
   const double heads = number({"num_attention_heads", "n_head"});
   if (hidden <= 0 || layers <= 0 || vocab <= 0 || heads <= 0) return std::nullopt;
-  double ffn = number({"moe_intermediate_size", "intermediate_size", "ffn_dim", "n_inner"});
+  double ffn = number({"intermediate_size", "ffn_dim", "n_inner"});
   if (ffn <= 0) ffn = 4 * hidden;
   double kv_heads = number({"num_key_value_heads"}), head_size = number({"head_dim"});
   if (kv_heads <= 0) kv_heads = heads;
   if (head_size <= 0) head_size = hidden / heads;
-  double experts = number({"num_local_experts", "num_experts", "n_routed_experts"});
-  if (experts <= 0) experts = 1;
   const JsonNode* tied = config.Find("tie_word_embeddings");
   const double tables = tied != nullptr && tied->scalar == true ? 1 : 2;
-  const double layer = 2 * hidden * head_size * (heads + kv_heads) + 3 * hidden * ffn * experts;
+  const double layer = 2 * hidden * head_size * (heads + kv_heads) + 3 * hidden * ffn;
   const double params = tables * vocab * hidden + layers * layer;
   return params < 1e15 ? std::optional(static_cast<uint64_t>(params)) : std::nullopt;
 }
@@ -368,7 +371,10 @@ std::string PlanOfItsSize(const fs::path& folder, const JsonNode& config) {
   } catch (const Error&) {  // of a file that is not needed
   }
   const JsonNode* text = config.Find("text_config");  // of a model that sees, too
-  if (!params) params = ParamsOfConfig(text != nullptr && text->is_object() ? *text : config);
+  const JsonNode& shape = text != nullptr && text->is_object() ? *text : config;
+  // The time of a dense model of a mixture's size is none of the mixture's.
+  if (FirstNumber(shape, {"num_local_experts", "num_experts", "n_routed_experts"}) > 1) return "";
+  if (!params) params = ParamsOfConfig(shape);
   if (!params) return "";
   return fmt::format("; to plan for a model of its size: ⟦params⟧ {} ⟦family⟧ llama",
                      FormatCount(*params));

@@ -338,16 +338,42 @@ std::vector<std::string> SameFirstWord(const std::string& name) {
   return same;
 }
 
+// The names of other programs' models that go on where `name` ends: "gpt-oss". Not for names with
+// an owner.
+std::vector<std::string> OthersLike(const std::string& name) {
+  std::vector<std::string> names;
+  const OtherModelReader* reader = OtherModelsReader();
+  const Words words = ShapeWords(WordsOf(name));
+  if (reader == nullptr || words.empty() || !OwnerOf(name).empty()) return names;
+  for (const PublishedConfig& published : reader->Published()) {
+    for (const char* known : published.names) {
+      if (known != nullptr && BeginsWith(WordsOf(known), words)) names.emplace_back(known);
+    }
+  }
+  return names;
+}
+
 [[noreturn]] void ThrowNoModel(const std::string& name) {
-  const std::vector<std::string> same = SameFirstWord(name);
-  // A mixture is meant by its own first word alone: "OLMo 2 7B" is not like OLMoE.
+  std::vector<std::string> same = SameFirstWord(name);
+  const Words given = WordsOf(name);
+  // A mixture is meant by its own first word or by its sizes alone: "OLMo 2 7B" is not like OLMoE.
+  const auto says_sizes = [&](const std::string& one) {
+    const Words words = WordsOf(one);
+    return std::all_of(words.begin(), words.end(), [&](const std::string& word) {
+      return word.find_first_of("0123456789") == std::string::npos ||
+             std::find(given.begin(), given.end(), word) != given.end();
+    });
+  };
   std::vector<std::string> presets, likely;
   for (const ModelPreset& preset : ModelPresets()) {
     const std::string& one = preset.spec.name;
     presets.push_back(one);
     const bool begins = std::find(same.begin(), same.end(), one) != same.end();
-    if (preset.spec.experts == 0 || begins) likely.push_back(one);
+    if (preset.spec.experts == 0 || begins || says_sizes(one)) likely.push_back(one);
   }
+  const std::vector<std::string> others = OthersLike(name);
+  if (given.size() > 1 && !others.empty()) same.clear();
+  same.insert(same.begin(), others.begin(), others.end());
   const WhyNot not_there = WhyNone(WordsOf(name));
   if (const Words words = WordsOf(name); words.size() == 1 && IsCount(words[0], 'b')) {
     ThrowUsage("⟦model⟧: {} is a size; use ⟦params⟧ {} for a shape of that size", name, name);

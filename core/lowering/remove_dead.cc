@@ -1,8 +1,8 @@
 // Pass 4: removes what nobody needs.
 //
 // If a part of the model is frozen, a backward pass ends at the lowest tensor that is trained:
-// gradients of activations below it, what is computed again for them, and what is kept for
-// gradients of frozen weights lead to nothing. If experts are computed again, nothing reads the
+// gradients of activations below it, kernels that are repeated for them, and tensors that are saved
+// for gradients of frozen weights lead to nothing. If experts are computed again, nothing reads the
 // results of their down matmul.
 #include <algorithm>
 

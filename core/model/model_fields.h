@@ -122,6 +122,9 @@ template <typename T>
 const T& FieldText(const T& value) {
   return value;
 }
+inline std::string_view FieldText(const std::string& value) {
+  return value.empty() ? std::string_view("none") : value;
+}
 inline std::string_view FieldText(const ModelFamily* family) { return family->name(); }
 inline std::string_view FieldText(RotaryScaling scaling) { return RotaryScalingName(scaling); }
 

@@ -96,8 +96,8 @@ void CheckExperts(const ModelSpec& spec, std::string_view source) {
       static_cast<double>(spec.experts) *
       std::max(2 * static_cast<double>(spec.ExpertFfn()), static_cast<double>(spec.hidden));
   if (rows > std::numeric_limits<int32_t>::max()) {
-    ThrowUsage("{}: {}: {} experts of width {} are too many", source, key("num_experts"),
-               spec.experts, spec.ExpertFfn());
+    ThrowUsage("{}: {}: {} experts of width {} are too many; use fewer or narrower ones", source,
+               key("num_experts"), spec.experts, spec.ExpertFfn());
   }
   CheckAdapters(spec, source);  // throws for any, before rows are counted
 }

@@ -36,7 +36,6 @@ std::optional<RouterReport> RouterWatch::Note(std::span<const double> totals) {
   const std::span<const double> rows = totals.subspan(kHead);
   const auto experts = static_cast<size_t>(experts_);
   int64_t dead = 0;
-  std::optional<std::pair<size_t, size_t>> died;  // layer and expert
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     double sum = 0, most = 0;
     for (size_t e = 0; e < experts; ++e) {
@@ -47,16 +46,21 @@ std::optional<RouterReport> RouterWatch::Note(std::span<const double> totals) {
       idle = of_expert > 0 ? 0 : idle + 1;
       report.without += idle > 0 ? 1 : 0;
       dead += idle >= kDeadSteps ? 1 : 0;
-      if (idle == kDeadSteps && !died) died = {layer, e};
+      if (idle == kDeadSteps) died_ = {layer, e};
     }
     if (sum > 0) report.most = std::max(report.most, most * static_cast<double>(experts_) / sum);
   }
-  if (died) {
+  if (died_ && idle_[died_->first * experts + died_->second] < kDeadSteps) died_.reset();
+  if (died_ && quiet_ == 0) {
     report.warning = fmt::format(
-        "{} of {} experts had no token in the last {} steps, such as expert {} of layer {}; a "
-        "larger ⟦router_aux_loss⟧ spreads tokens more evenly",
-        dead, idle_.size(), kDeadSteps, died->second, layers_[died->first]);
+        "{} of {} experts {} dead: without a token in the last {} steps, such as expert {} of "
+        "layer {}; a larger ⟦router_aux_loss⟧ keeps more of them in use",
+        dead, idle_.size(), dead == 1 ? "is" : "are", kDeadSteps, died_->second,
+        layers_[died_->first]);
+    died_.reset();
+    quiet_ = kDeadSteps;
   }
+  quiet_ -= quiet_ > 0 ? 1 : 0;
   return report;
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/model/model_spec.h"
@@ -18,13 +19,14 @@ struct RouterReport {
   double most = 0;      // rows of the fullest expert over the mean of the layer's experts
   int64_t without = 0;  // experts that got no row
   int64_t experts = 0;  // summed over the layers
-  // A warning, where an expert died in this step.
+  // A warning, if an expert died since the last one.
   std::optional<std::string> warning;
 };
 
 class RouterWatch {
  public:
-  // An expert without a row in so many steps one after the other is called dead.
+  // An expert without a row in so many steps one after the other is called dead. Warnings are at
+  // least so many steps apart.
   static constexpr int64_t kDeadSteps = 50;
 
   explicit RouterWatch(const ModelSpec& model);
@@ -33,9 +35,11 @@ class RouterWatch {
   std::optional<RouterReport> Note(std::span<const double> totals);
 
  private:
-  int64_t experts_;              // in each layer
-  std::vector<int64_t> layers_;  // that have experts
-  std::vector<int64_t> idle_;    // [layer, expert]: steps without a row
+  int64_t experts_;                                // in each layer
+  std::vector<int64_t> layers_;                    // that have experts
+  std::vector<int64_t> idle_;                      // [layer, expert]: steps without a row
+  std::optional<std::pair<size_t, size_t>> died_;  // layer and expert, without a warning yet
+  int64_t quiet_ = 0;                              // steps without a warning from here on
 };
 
 }  // namespace zeroplan

@@ -515,6 +515,12 @@ std::string EstimateScreen(const Estimate& estimate, const TableStyle& style, bo
     };
     return rank(a) < rank(b);
   });
+  const Capacity capacity = CapacityOf(estimate.cluster);
+  const ChoiceEstimate& closest =
+      *std::min_element(rows.begin(), rows.end(), [&](const TableRow& a, const TableRow& b) {
+         return Excess(a.choice->footprint.totals(), capacity) <
+                Excess(b.choice->footprint.totals(), capacity);
+       })->choice;
   size_t more = 0, more_fit = 0;
   while (rows.size() > kEstimateRows) {
     ++more;
@@ -530,7 +536,11 @@ std::string EstimateScreen(const Estimate& estimate, const TableStyle& style, bo
                         more_fit == 1 ? "s" : "");
   }
   const ChoiceEstimate& first = *rows.front().choice;
-  if (!first.fits) text += Wrap(fmt::format("Nothing fits. Closest: {}.", first.why_not), 2, width);
+  if (!first.fits) {
+    text += Wrap(fmt::format("Nothing fits. Closest: {}: {}.",
+                             estimate.runtime->Label(closest.setup), closest.why_not),
+                 2, width);
+  }
   if (estimate.goal.tokens && first.time.total_seconds) {
     text +=
         Wrap(fmt::format("{}: {}", estimate.runtime->Label(first.setup),

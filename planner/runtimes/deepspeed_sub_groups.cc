@@ -275,9 +275,19 @@ uint64_t LargestFilePart(const ModelSpec& model, const TrainSetup& setup) {
   if (setup.zero.offload_param.device != OffloadDevice::kNvme) return 0;
   const auto ranks = static_cast<uint64_t>(setup.batch.world_size);
   uint64_t largest = 0;
-  const ModelSpec of_deepspeed = AsPreferred(model, {.allowed = true, .preferred = true});
-  for (const TorchParam& param : TorchModel(of_deepspeed).params) {
-    largest = std::max(largest, CeilDiv(param.elements, ranks));
+  const auto take = [&](uint64_t elements) {
+    largest = std::max(largest, CeilDiv(elements, ranks));
+  };
+  if (model.experts > 0) {
+    // transformers has one parameter for the same matrix of all experts.
+    for (const ParamTensor& tensor : BuildParamTable(model)) {
+      for (const PublishedTensor& part : PublishedTensors(tensor)) {
+        const int64_t rows = tensor.expert ? tensor.shape[0] : part.end - part.begin;
+        take(static_cast<uint64_t>(rows * tensor.shape[1]));
+      }
+    }
+  } else {
+    for (const TorchParam& param : TorchModel(model).params) take(param.elements);
   }
   return 2 * largest >= kLeastFileBytes ? largest : 0;
 }

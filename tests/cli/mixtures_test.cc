@@ -93,6 +93,41 @@ TEST_CASE("mixtures: planned for another program, the own executor stands beside
   CHECK(Has(wanted.err, "--method: lora: adapters of a mixture of experts are not trained"));
 }
 
+TEST_CASE("mixtures: some layers without experts, and keys of config.json that are absent") {
+  const TempDir dir;
+  Json config = Json::parse(std::ifstream(SourcePath("examples/experts/config.json")));
+  const auto estimate = [&](const char* name, const Json& changes) {
+    Json changed = config;
+    changed.merge_patch(changes);
+    const std::string file = dir.path() + "/" + name + ".json";
+    std::ofstream(file) << changed.dump(1);
+    return RunZeroplan("estimate --model " + file + " --hw h100 --gpus 2 --explain");
+  };
+  for (const Json& changes : {Json{{"mlp_only_layers", {0}}}, Json{{"decoder_sparse_step", 2}}}) {
+    const RunResult run = estimate("mixed", changes);
+    CAPTURE(run.err);
+    CHECK(run.exit_code == 0);
+    CHECK(Has(run.out, " nvme "));
+  }
+  CHECK(Has(estimate("none", {{"decoder_sparse_step", 5}}).err,
+            "decoder_sparse_step: 5 is not allowed; use a whole number from 1 to 4"));
+  CHECK(Has(estimate("list", {{"mlp_only_layers", {1, 4}}}).err,
+            "mlp_only_layers: 4 is no layer; use 0 to 3"));
+  const RunResult absent = estimate("absent", {{"num_experts_per_tok", nullptr}});
+  CHECK(absent.exit_code == 0);
+  CHECK(Has(absent.err, "num_experts_per_tok: is not there; taken as 8, as transformers takes it"));
+}
+
+TEST_CASE("mixtures: names that are cut short or misspelt lead to a mixture") {
+  const auto refused = [](const std::string& name) { return RunZeroplan("plan " + name).err; };
+  CHECK(Has(refused("gpt-oss"), "use openai/gpt-oss-20b"));
+  CHECK(Has(refused("Mixtrl-8x7B"), "did you mean 'mixtral-8x7b'?"));
+  CHECK(Lacks(refused("olmo-2-7b"), "olmoe"));
+  // Of the same shape but for the vocabulary.
+  CHECK(Has(RunZeroplan("model show mistralai/Mixtral-8x22B-Instruct-v0.1").out,
+            "\nparameters  140630071296\n"));
+}
+
 TEST_CASE("mixtures: what is frozen, and the losses of routers, are the plan's") {
   const TempDir dir;
   const std::string model = SourcePath("examples/experts/config.json"),

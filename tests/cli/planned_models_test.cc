@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/families/load_model.h"
 #include "planner/runtimes/planned/planned_models.h"
 #include "tests/cli/run_binary.h"
 #include "tests/has.h"
@@ -24,8 +25,18 @@ class PublishedFolder {
     for (const PublishedConfig& model : PublishedModels()) {
       if (std::string(model.names[0]).ends_with("/" + name)) {
         WriteJson(dir_.path("config.json"), nlohmann::ordered_json::parse(model.config));
+        return;
       }
     }
+    for (const ModelPreset& preset : ModelPresets()) {
+      for (const PublishedName& known : preset.published) {
+        if (!std::string(known.name).ends_with("/" + name)) continue;
+        WriteJson(dir_.path("config.json"),
+                  nlohmann::ordered_json::parse(WriteHuggingFaceConfig(preset.spec)));
+        return;
+      }
+    }
+    FAIL("nothing is published as " << name);
   }
   std::string model() const { return " --model " + dir_.path(); }
 

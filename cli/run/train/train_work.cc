@@ -562,7 +562,7 @@ void CheckModel(const PlanFile& plan, const ModelSpec& given, const ModelFields&
       });
 }
 
-// The plan's model with what options say of it beside --plan, without --model.
+// The plan's model, changed by the options that name a part of it; --model is not among them.
 ModelSpec WithOptions(const PlanFile& plan, const ModelFields& asked) {
   if (asked.method || asked.lora.given()) {
     ThrowUsage(

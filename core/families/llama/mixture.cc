@@ -94,21 +94,30 @@ void ReadMixture(const LlamaKind& kind, JsonSection* config, ModelSpec* spec,
     config->Fail("num_local_experts", "{} is not num_experts {}; keep one of the two keys", *local,
                  *experts);
   }
-  spec->experts = (experts ? experts : local).value_or(mixture.experts);
-  spec->experts_per_token =
-      config->Int("num_experts_per_tok", 1, kMostOfToken).value_or(mixture.experts_per_token);
+  const auto or_usual = [&](const std::optional<int64_t>& given, const char* key, int64_t usual) {
+    if (!given && notes != nullptr) {
+      notes->push_back(config->Where(key) +
+                       fmt::format("is not there; taken as {}, as transformers takes it", usual));
+    }
+    return given.value_or(usual);
+  };
+  spec->experts =
+      or_usual(experts ? experts : local,
+               mixture.mixtral_names ? "num_local_experts" : "num_experts", mixture.experts);
+  spec->experts_per_token = or_usual(config->Int("num_experts_per_tok", 1, kMostOfToken),
+                                     "num_experts_per_tok", mixture.experts_per_token);
   if (spec->experts_per_token > spec->experts) {
     config->FailValue("num_experts_per_tok", fmt::format("at most the {} experts", spec->experts));
   }
   if (mixture.expert_ffn > 0) {
-    spec->expert_ffn =
-        config->Int("moe_intermediate_size", 1, kMostWidth).value_or(mixture.expert_ffn);
+    spec->expert_ffn = or_usual(config->Int("moe_intermediate_size", 1, kMostWidth),
+                                "moe_intermediate_size", mixture.expert_ffn);
   }
   if (mixture.shared_ffn > 0) {
     // Qwen2MoeConfig alone has this switch.
     RequireSwitch(config, "qkv_bias", kind.qkv_bias);
-    spec->shared_ffn =
-        config->Int("shared_expert_intermediate_size", 1, kMostWidth).value_or(mixture.shared_ffn);
+    spec->shared_ffn = or_usual(config->Int("shared_expert_intermediate_size", 1, kMostWidth),
+                                "shared_expert_intermediate_size", mixture.shared_ffn);
   }
   spec->normalized_gates = mixture.normalized || config->Bool("norm_topk_prob").value_or(false);
   spec->router_aux_loss =
@@ -120,7 +129,7 @@ void ReadMixture(const LlamaKind& kind, JsonSection* config, ModelSpec* spec,
                      fmt::format("noise is not trained with (router_jitter_noise {})", jitter));
   }
   if (!mixture.dense_layers) return;
-  const int64_t step = config->Int("decoder_sparse_step", 1, kMostWidth).value_or(1);
+  const int64_t step = config->Int("decoder_sparse_step", 1, spec->layers).value_or(1);
   std::vector<int64_t> dense;
   for (int64_t layer = 0; layer < spec->layers; ++layer) {
     if ((layer + 1) % step != 0) dense.push_back(layer);
@@ -132,7 +141,8 @@ void ReadMixture(const LlamaKind& kind, JsonSection* config, ModelSpec* spec,
           one.kind == JsonNode::Kind::kScalar && one.scalar.is_number() ? one.scalar.number() : -1;
       if (!(layer >= 0) || layer >= static_cast<double>(spec->layers) ||
           layer != static_cast<double>(static_cast<int64_t>(layer))) {
-        config->FailValue("mlp_only_layers", fmt::format("layers from 0 to {}", spec->layers - 1));
+        config->Fail("mlp_only_layers", "{} is no layer; use 0 to {}", one.Quote(),
+                     spec->layers - 1);
       }
       dense.push_back(static_cast<int64_t>(layer));
     }

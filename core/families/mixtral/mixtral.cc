@@ -58,10 +58,16 @@ const std::vector<ModelPreset>& Presets() {
                                   .eps = 1e-5f,
                                   .aux_loss = 0.001f,
                                   .normalized = true};
+  // Another tokenizer.
+  MixtureSize instruct = k8x22b;
+  instruct.name = "mixtral-8x22b-instruct";
+  instruct.vocab = 32768;
   static const std::vector<ModelPreset> presets = {
       MixturePreset(Mixtral(), kKind, k8x7b, kSource,
                     {{"mistralai/Mixtral-8x7B-v0.1"}, {"mistralai/Mixtral-8x7B-Instruct-v0.1"}}),
       MixturePreset(Mixtral(), kKind, k8x22b, kSource, {{"mistralai/Mixtral-8x22B-v0.1"}}),
+      MixturePreset(Mixtral(), kKind, instruct, kSource,
+                    {{"mistralai/Mixtral-8x22B-Instruct-v0.1"}}),
   };
   return presets;
 }

@@ -94,9 +94,11 @@ TEST_CASE("mixtures: what a config may not say") {
   CHECK(Has(RefusalOf("qwen3-30b-a3b", {{"num_experts_per_tok", 65}}), "num_experts_per_tok"));
   CHECK(Has(RefusalOf("qwen1.5-moe-a2.7b", {{"qkv_bias", false}}), "qkv_bias"));
   CHECK(Has(RefusalOf("olmoe-1b-7b", {{"clip_qkv", 8}}), "clip_qkv"));
-  CHECK(Has(RefusalOf("qwen3-30b-a3b", {{"mlp_only_layers", {48}}}), "layers from 0 to 47"));
+  CHECK(
+      Has(RefusalOf("qwen3-30b-a3b", {{"mlp_only_layers", {48}}}), "48 is no layer; use 0 to 47"));
   CHECK(Has(RefusalOf("qwen3-30b-a3b", {{"mlp_only_layers", {1.5}}}), "mlp_only_layers"));
-  CHECK(Has(RefusalOf("qwen3-30b-a3b", {{"decoder_sparse_step", 100}}), "no layer is left"));
+  CHECK(Has(RefusalOf("qwen3-30b-a3b", {{"decoder_sparse_step", 100}}),
+            "100 is not allowed; use a whole number from 1 to 48"));
   CHECK(Has(RefusalOf("mixtral-8x7b", {{"num_local_experts", 0}}), "num_local_experts"));
 }
 

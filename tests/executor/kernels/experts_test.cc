@@ -367,7 +367,7 @@ TEST_CASE("experts: grouped matmuls of many tiles, some of their results") {
   ZEROPLAN_TEST_RNG(rng);
   Bench bench(2);
   constexpr int kSamples = 400;
-  // A sum of products in fp32, in any order.
+  // An fp32 sum, in any order.
   struct Sum {
     double value = 0, size = 0;
     void Add(double a, double b = 1) {

@@ -60,21 +60,38 @@ TEST_CASE("router watch: an expert is called dead once, each time that it dies")
   const auto first = warnings(1);
   REQUIRE(first.size() == 1);
   CHECK(
-      first[0].starts_with("1 of 16 experts had no token in the last 50 steps, such as expert 5 "
-                           "of layer 2; "));
+      first[0].starts_with("1 of 16 experts is dead: without a token in the last 50 steps, such as "
+                           "expert 5 of layer 2; "));
   CHECK(warnings(100).empty());
   // Another one dies: it is the one that is named, of two.
   rows[3] = 0;
   const auto second = warnings(RouterWatch::kDeadSteps);
   REQUIRE(second.size() == 1);
-  CHECK(
-      second[0].starts_with("2 of 16 experts had no token in the last 50 steps, such as expert 3 "
-                            "of layer 0; "));
+  CHECK(second[0].starts_with(
+      "2 of 16 experts are dead: without a token in the last 50 steps, such as "
+      "expert 3 of layer 0; "));
   // One comes back and dies again.
   rows[13] = 1;
   CHECK(warnings(1).empty());
   rows[13] = 0;
   CHECK(warnings(RouterWatch::kDeadSteps).size() == 1);
+}
+
+TEST_CASE("router watch: experts that die one after the other are warned of together") {
+  RouterWatch watch(SmallMixture());
+  std::vector<double> rows = Even();
+  std::vector<int64_t> warned;
+  for (int64_t step = 0; step < 4 * RouterWatch::kDeadSteps; ++step) {
+    if (step < 8) rows[static_cast<size_t>(step)] = 0;
+    const auto report = watch.Note(Totals(rows));
+    REQUIRE(report.has_value());
+    if (!report->warning) continue;
+    warned.push_back(step);
+    CHECK(report->warning->starts_with(warned.size() == 1 ? "1 of 16 experts is" : "8 of 16"));
+  }
+  // The first one, and the other seven, which died in the seven steps behind.
+  CHECK(warned ==
+        std::vector<int64_t>{RouterWatch::kDeadSteps - 1, 2 * RouterWatch::kDeadSteps - 1});
 }
 
 TEST_CASE("router watch: nothing is said of a model without experts, nor of no totals") {
