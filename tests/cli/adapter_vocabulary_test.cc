@@ -390,7 +390,7 @@ TEST_CASE("embedding adapters: rows of tokens begin as the base has them") {
     const auto refused = [&](const char* tokens, const char* why) {
       made.Refused(line + "--steps 1 --lora-tokens " + tokens, why);
     };
-    refused("256", "--lora-tokens: 256 are no tokens; use TOKEN or FIRST-LAST, from 0 to 255");
+    refused("256", "--lora-tokens: 256 are no tokens; use NUMBER or FIRST-LAST, from 0 to 255");
     refused("7-3", "--lora-tokens: 7-3 are no tokens");
     refused("7,x", "--lora-tokens: x are no tokens");
     refused("5,3-6", "--lora-tokens: token 5 is there twice");

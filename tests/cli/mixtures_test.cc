@@ -123,7 +123,7 @@ TEST_CASE("mixtures: names that are cut short or misspelt lead to a mixture") {
   CHECK(Has(refused("gpt-oss"), "use openai/gpt-oss-20b"));
   CHECK(Has(refused("Mixtrl-8x7B"), "did you mean 'mixtral-8x7b'?"));
   CHECK(Lacks(refused("olmo-2-7b"), "olmoe"));
-  // Of the same shape but for the vocabulary.
+  // Its vocabulary is larger than the base model's.
   CHECK(Has(RunZeroplan("model show mistralai/Mixtral-8x22B-Instruct-v0.1").out,
             "\nparameters  140630071296\n"));
 }

@@ -30,8 +30,10 @@ uint64_t Sum(const TorchPeak& peak) {
 TEST_CASE("TorchModel has the parameters of each preset, in modules") {
   for (const ModelPreset& preset : ModelPresets()) {
     CAPTURE(preset.spec.name);
-    const TorchModel model(preset.spec);
+    // Mixtures are planned by the code of transformers.
+    const TorchModel model(AsPreferred(preset.spec, {.allowed = true, .preferred = true}));
     CHECK(model.elements() == preset.spec.ParamCount());
+    if (preset.spec.experts > 0) continue;
     size_t params = 0;
     for (const TorchModule& module : model.modules) params += module.params.size();
     CHECK(params == model.params.size() + (preset.spec.tied_head ? 1 : 0));
