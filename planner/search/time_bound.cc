@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/program/bucket_sizes.h"
+#include "core/settings/setup_facts.h"
 #include "cost_models/closed_form.h"
 
 namespace zeroplan {
