@@ -34,7 +34,8 @@ std::optional<TorchFloat8> Float8Of(const PrecisionConfig& precision, const Torc
 // "bfloat16", "float16", "float32", "uint8".
 std::string_view TorchDtypeName(Dtype dtype);
 
-// Whether that code supports the model: Liger and torchtune have no LayerNorm.
+// Whether that code supports the model: Liger and torchtune have no LayerNorm; models that are
+// planned by the code of transformers have that and, without experts, Liger's.
 bool HasCodeOf(CodeStyle code, const ModelSpec& model);
 
 // "transformers' code with Liger's kernels, not compiled, adamw_bnb_8bit", for headlines.

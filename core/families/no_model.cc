@@ -365,15 +365,15 @@ std::optional<uint64_t> ParamsOfConfig(const JsonNode& config) {
 }  // namespace
 
 std::string PlanOfItsSize(const fs::path& folder, const JsonNode& config) {
+  const JsonNode* text = config.Find("text_config");  // as models with vision have it
+  const JsonNode& shape = text != nullptr && text->is_object() ? *text : config;
+  // The time of a dense model of a mixture's size is none of the mixture's.
+  if (FirstNumber(shape, {"num_local_experts", "num_experts", "n_routed_experts"}) > 1) return "";
   std::optional<uint64_t> params;
   try {
     if (!folder.empty()) params = ParamsOfWeights(folder, config);
   } catch (const Error&) {  // of a file that is not needed
   }
-  const JsonNode* text = config.Find("text_config");  // of a model that sees, too
-  const JsonNode& shape = text != nullptr && text->is_object() ? *text : config;
-  // The time of a dense model of a mixture's size is none of the mixture's.
-  if (FirstNumber(shape, {"num_local_experts", "num_experts", "n_routed_experts"}) > 1) return "";
   if (!params) params = ParamsOfConfig(shape);
   if (!params) return "";
   return fmt::format("; to plan for a model of its size: ⟦params⟧ {} ⟦family⟧ llama",

@@ -374,8 +374,8 @@ std::vector<std::string> OthersLike(const std::string& name) {
   const std::vector<std::string> others = OthersLike(name);
   if (given.size() > 1 && !others.empty()) same.clear();
   same.insert(same.begin(), others.begin(), others.end());
-  const WhyNot not_there = WhyNone(WordsOf(name));
-  if (const Words words = WordsOf(name); words.size() == 1 && IsCount(words[0], 'b')) {
+  const WhyNot not_there = WhyNone(given);
+  if (given.size() == 1 && IsCount(given[0], 'b')) {
     ThrowUsage("⟦model⟧: {} is a size; use ⟦params⟧ {} for a shape of that size", name, name);
   }
   const std::string nearest = NearestPreset(name, likely);

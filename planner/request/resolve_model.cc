@@ -418,17 +418,17 @@ void TakeTrainerSizes(const ConfigDocument& config, const ModelSpec& model, Zero
 void SetCodeOfOthers(const AskedSettings& fields, const ModelSpec& model, TorchRecipe& recipe) {
   const PlannedCode* code = model.family->planned();
   const std::string_view type = model.family->name();
+  if (code != nullptr && !fields.code) recipe.code = CodeStyle::kHf;
   if (!HasCodeOf(recipe.code, model)) {
-    ThrowUsage("⟦code⟧: {} has no model of the family {}; use plain or hf",
-               CodeStyleName(recipe.code), type);
+    if (code == nullptr) {
+      ThrowUsage("⟦code⟧: {} has no model of the family {}; use plain or hf",
+                 CodeStyleName(recipe.code), type);
+    }
+    ThrowUsage("⟦code⟧: {} has no model of type {} that is known; use hf{}",
+               CodeStyleName(recipe.code), type,
+               HasCodeOf(CodeStyle::kLiger, model) ? " or liger" : "");
   }
   if (code == nullptr) return;
-  if (!fields.code) recipe.code = CodeStyle::kHf;
-  const bool liger = recipe.code == CodeStyle::kLiger && code->experts == 0;
-  if (recipe.code != CodeStyle::kHf && !liger) {
-    ThrowUsage("⟦code⟧: {} has no model of type {} that is known; use hf{}",
-               CodeStyleName(recipe.code), type, code->experts == 0 ? " or liger" : "");
-  }
   if (recipe.compile.layers || recipe.compile.loss) {
     ThrowUsage("⟦compile⟧: compiled code of a model of type {} is not modelled; leave it out",
                type);

@@ -52,6 +52,10 @@ std::string_view TorchDtypeName(Dtype dtype) {
 }
 
 bool HasCodeOf(CodeStyle code, const ModelSpec& model) {
+  const PlannedCode* planned = model.family->planned();
+  if (planned != nullptr && code != CodeStyle::kHf) {
+    if (code != CodeStyle::kLiger || planned->experts > 0) return false;
+  }
   const bool for_some = code == CodeStyle::kLiger || code == CodeStyle::kTorchtune;
   return !for_some || !TorchModel(model).code.mean_norms;
 }

@@ -438,8 +438,8 @@ std::string MarginTextFor(const Runtime& runtime, const ModelSpec& model, const 
   }
   return fmt::format(
       "Runs of {} that were compared were of dense models that zeroplan trains (docs/runtimes.md): "
-      "none "
-      "of their errors is this model's. What was compared of models like it stands with the model.",
+      "none of their errors is this model's. What was compared of models like it stands with the "
+      "model.",
       runtime.name());
 }
 

@@ -53,11 +53,15 @@ void SetMoments(const GroupTerms& t, const ZeroConfig& zero, int every, const La
   const double gathered = t.sharded ? (two ? 2 : 1) * at_once * t.gathered_bytes : 0;
   memory.gathered_bytes = static_cast<uint64_t>(gathered);
   // With the gradients of so many layers, at most so many layers before the first one.
-  const auto add = [&](BackwardMoment& moment, int64_t gradients, int64_t behind) {
+  const auto add_beside = [&](double bytes, BackwardMoment& moment, int64_t gradients,
+                              int64_t behind) {
     if (behind + 2 > layers) return;
-    moment.gpu_bytes = static_cast<uint64_t>(gathered + static_cast<double>(gradients) * unit *
-                                                            t.written_grad_bytes);
+    moment.gpu_bytes =
+        static_cast<uint64_t>(bytes + static_cast<double>(gradients) * unit * t.written_grad_bytes);
     moment.segments_done = (behind + std::max(1, every)) / std::max(1, every);
+  };
+  const auto add = [&](BackwardMoment& moment, int64_t gradients, int64_t behind) {
+    add_beside(gathered, moment, gradients, behind);
   };
   // A layer that is larger than the bucket is cut.
   const bool open = zero.reduce_bucket_elements == kAuto;
@@ -69,8 +73,7 @@ void SetMoments(const GroupTerms& t, const ZeroConfig& zero, int every, const La
   if (facts.split_layers) {
     // While a layer's largest unit runs; and at the layer's end, whatever is gathered then.
     add(moments[1], overlap ? 1 : 0, overlap ? 1 : 0);
-    add(moments[0], overlap ? 2 : 1, overlap ? 1 : 0);
-    moments[0].gpu_bytes -= std::min(moments[0].gpu_bytes, memory.gathered_bytes);
+    add_beside(0, moments[0], overlap ? 2 : 1, overlap ? 1 : 0);
     return;
   }
   add(moments[0], overlap ? 2 : 1, overlap ? 1 : 0);

@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 #include "planner/advice/smallest_change.h"
 #include "planner/estimate/choices.h"
-#include "planner/runtimes/planned/planned_models.h"
+#include "planner/torch_recipe.h"
 #include "planner/why/why_parts.h"
 
 namespace zeroplan {
@@ -163,12 +163,10 @@ void FindChanges(MergedRequest& merged, WhyAnswer& answer) {
     recipe.apply(other.recipe);
     return other;
   };
-  const PlannedCode* code = inputs.model.family->planned();
-  const bool lacks_liger = code != nullptr && code->experts > 0;
   for (const RecipeChange& recipe : kRecipeChanges) {
     if (!recipe.sensible(inputs.recipe)) continue;
     SearchInputs other = with(recipe);
-    if (lacks_liger && other.recipe.code == CodeStyle::kLiger) continue;
+    if (!HasCodeOf(other.recipe.code, inputs.model)) continue;
     try {
       const std::unique_ptr<ChoiceSearch> search = MakeSearch(std::move(other));
       const std::optional<Found> found = search->Best({}).found;
