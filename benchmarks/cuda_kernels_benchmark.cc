@@ -4,13 +4,15 @@
 // rate of an H100 or H200 (SXM) for products and attention.
 //
 //   cuda_kernels_benchmark [--json FILE] [--deterministic]
-//                          [--llama | --attention | --adapters | --adamw | --fp8 | --gelu]
+//                          [--llama | --attention [FILE] | --adapters | --adamw | --fp8 | --gelu]
 //
 // --llama: these alone; --adapters: those of adapters alone; --adamw: AdamW alone, a row for each
 // kind of states; --fp8: products of eight bits beside those of bf16, what makes their inputs, and
 // kernels with and without the largest magnitude taken along. --attention: attention alone, in
 // shapes that the cost model is checked against: plain kernels (fp32, and heads of 60 channels),
-// shared heads of keys, odd lengths. --gelu: products with a GELU beside those without.
+// shared heads of keys, odd lengths; or in those of a JSON file, a list of {"dims": [B, T, H, G,
+// D], "lengths": those of documents that fill each row, or absent} (attention.py). --gelu: products
+// with a GELU beside those without.
 // --deterministic: attention's backward pass as train --deterministic runs it.
 // Hardware: one GPU with 16 GB; time: about three minutes, most of it tuning of matrix products.
 // Every launch works on buffers of its own until their sum is past the second-level cache; times
@@ -22,6 +24,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -280,6 +283,45 @@ void RunLlama(Benchmark& benchmark, const LlamaModel& m) {
                     .products = true});
 }
 
+// The launches of a file, in bf16.
+void RunAttention(Benchmark& benchmark, const std::string& path) {
+  std::ifstream file(path);
+  for (const nlohmann::json& launch : nlohmann::json::parse(file)) {
+    const auto [B, T, H, G, D] = launch.at("dims").get<std::array<int64_t, 5>>();
+    const Model model = {"", B, T, H * D, H};
+    std::vector<int32_t> starts;
+    DocumentLimits limits;
+    for (const int64_t length : launch.value("lengths", std::vector<int64_t>{})) {
+      limits.longest = std::max(limits.longest, length);
+      ++limits.most_in_row;
+    }
+    benchmark.LimitDocuments(limits);
+    for (int64_t b = 0; b < B && launch.contains("lengths"); ++b) {
+      int32_t begin = 0;
+      for (const int32_t length : launch["lengths"].get<std::vector<int32_t>>()) {
+        starts.insert(starts.end(), static_cast<size_t>(length), begin);
+        begin += length;
+      }
+    }
+    const std::string note =
+        fmt::format("{}x{} {}/{}x{}{}", B, T, H, G, D, starts.empty() ? "" : " documents");
+    const int64_t qkv = B * T * (H + 2 * G) * D, out = B * T * H * D;
+    const Spec lse = F32(B * H * T);
+    Row forward = {.note = note,
+                   .id = KernelId::kAttentionForward,
+                   .dims = {B, T, H, G, D},
+                   .args = {P(qkv), P(out), lse},
+                   .products = true};
+    Row backward = forward;
+    backward.id = KernelId::kAttentionBackward;
+    backward.args = {P(out), P(qkv), P(out), lse, P(qkv)};
+    for (Row* const row : {&forward, &backward}) {
+      if (!starts.empty()) row->args.insert(row->args.end(), {Absent(), Given(starts)});
+      benchmark.Run(model, *row);
+    }
+  }
+}
+
 void RunAttention(Benchmark& benchmark) {
   for (const AttentionShape& s : kAttentionShapes) {
     const Model model = {s.G < s.H ? "shared" : "", s.B, s.T, s.H * s.D, s.H};
@@ -303,7 +345,7 @@ void RunAttention(Benchmark& benchmark) {
 }
 
 int Main(int argc, char** argv) {
-  std::string json_path, only;
+  std::string json_path, only, shapes_path;
   bool deterministic = false;
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
@@ -312,13 +354,14 @@ int Main(int argc, char** argv) {
     } else if (arg == "--llama" || arg == "--attention" || arg == "--adapters" ||
                arg == "--adamw" || arg == "--fp8" || arg == "--gelu") {
       only = arg;
+      if (arg == "--attention" && i + 1 < argc && argv[i + 1][0] != '-') shapes_path = argv[++i];
     } else if (arg == "--deterministic") {
       deterministic = true;
     } else {
-      fmt::print(
-          stderr,
-          "usage: cuda_kernels_benchmark [--json FILE] [--llama | --attention | --adapters | "
-          "--adamw | --fp8 | --gelu] [--deterministic]\n");
+      fmt::print(stderr,
+                 "usage: cuda_kernels_benchmark [--json FILE] [--llama | --attention [FILE] | "
+                 "--adapters | "
+                 "--adamw | --fp8 | --gelu] [--deterministic]\n");
       return 2;
     }
   }
@@ -336,7 +379,8 @@ int Main(int argc, char** argv) {
              kDenseFlops / 1e12);
   fmt::print("{:<6}{:<42}{:>11}{:>10}{:>10} {:<8}{:>8}\n", "model", "kernel", "us", "rate",
              "possible", "", "share");
-  if (only == "--attention") RunAttention(benchmark);
+  if (only == "--attention" && shapes_path.empty()) RunAttention(benchmark);
+  if (!shapes_path.empty()) RunAttention(benchmark, shapes_path);
   if (only == "--gelu") RunGelu(benchmark);
   for (const Model& model : kModels) {
     if (only == "--adamw") RunAdamW(benchmark, model);

@@ -43,16 +43,21 @@ inline constexpr int64_t kV = 50257, kVp = 50304;
 
 // An argument to make: `n` elements filled from the pattern of its dtype.
 struct Spec {
-  enum class Fill : uint8_t { kNumbers, kPositive, kTokens, kState, kAbsent };
+  enum class Fill : uint8_t { kNumbers, kPositive, kTokens, kState, kAbsent, kGiven };
   Fill fill = Fill::kNumbers;
   Dtype dtype = Dtype::kBF16;
   int64_t n = 0;
+  std::vector<int32_t> given = {};
 };
 inline Spec P(int64_t n) { return {.n = n}; }
 inline Spec F32(int64_t n) { return {.dtype = Dtype::kF32, .n = n}; }
 inline Spec Tokens(int64_t n) { return {Spec::Fill::kTokens, Dtype::kI32, n}; }
 inline Spec State() { return {Spec::Fill::kState, Dtype::kU8, sizeof(StepState)}; }
 inline Spec Absent() { return {Spec::Fill::kAbsent}; }
+inline Spec Given(std::vector<int32_t> values) {
+  const auto n = static_cast<int64_t>(values.size());
+  return {Spec::Fill::kGiven, Dtype::kI32, n, std::move(values)};
+}
 
 struct Row {
   std::string note;
@@ -91,6 +96,7 @@ class Benchmark {
   }
 
   double copy_rate() const { return copy_rate_; }
+  void LimitDocuments(const DocumentLimits& limits) { attention_.LimitDocuments(limits); }
   const nlohmann::json& results() const { return results_; }
   bool failed() const { return failed_; }
 
@@ -145,6 +151,10 @@ class Benchmark {
   }
 
   void FillArgument(const Spec& spec, char* to, uint64_t bytes) {
+    if (spec.fill == Spec::Fill::kGiven) {
+      Check(cudaMemcpy(to, spec.given.data(), bytes, cudaMemcpyDefault), "upload");
+      return;
+    }
     if (spec.fill == Spec::Fill::kState) {
       StepState state;
       state.lr = 1e-4f;
@@ -207,8 +217,10 @@ class Benchmark {
 
   double Seconds(const Row& row) {
     const KernelRow& info = KernelInfo(row.id);
-    const uint64_t workspace =
-        LaunchWorkspaceBytes(row.id, row.dims, Backend::kCuda, false, attention_.deterministic());
+    const auto starts = static_cast<size_t>(info.starts);
+    const bool documents = info.starts >= 0 && starts < row.args.size();
+    const uint64_t workspace = LaunchWorkspaceBytes(row.id, row.dims, Backend::kCuda, documents,
+                                                    attention_.deterministic());
     std::vector<Spec> specs = row.args;
     if (workspace > 0) {
       const auto at = static_cast<size_t>(

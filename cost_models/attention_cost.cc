@@ -27,11 +27,32 @@ constexpr double kBackwardFlops = 2.5;  // five products for the forward's two
 // last queries walk over all keys, and a share of the gradients of the scores, half of the square
 // written and read. Fitted to 20 launches on an H200 (tests/attention_rows.h).
 constexpr double kOrderedSecondsOfToken = 8e-9, kOrderedShare = 0.32;
-// Within documents, each of which fills its row: medians of three shapes on an H200 (8 x 2048 with
-// 32 heads of 64, 8 of keys; 2 x 4096 with 32 of 128, 8 of keys; 16 x 1024 with 12 of 64),
-// cuDNN 9.14. Documents of a quarter to a sixteenth of a row took 0.27 to 1.2 of the usual kernels'
-// time; 267 of about 64 tokens in 16 x 1024 took 1.75 forward and 1.36 backward, which no plan has.
+// The slowdown of cuDNN's kernels for ragged batches where each document fills its row: medians of
+// three shapes on an H200 (8 x 2048 with 32 heads of 64, 8 of keys; 2 x 4096 with 32 of 128, 8 of
+// keys; 16 x 1024 with 12 of 64), cuDNN 9.14. Documents of a quarter to a sixteenth of a row took
+// 0.27 to 1.2 of the usual kernels' time; 267 of about 64 tokens in 16 x 1024 took 1.75 forward and
+// 1.36 backward, which no plan has.
 constexpr double kDocumentsForward = 1.13, kDocumentsBackward = 1.10;
+// Own fused kernels on an H200, whose matmuls sustain kH200Sustained, for heads padded to 64, to 96
+// or 128, and to 256 channels. Fitted to the launches of tests/attention_rows.h
+// (docs/cost-model.md, "Own fused kernels").
+constexpr double kH200Sustained = 702e12;
+struct OwnRates {
+  std::array<double, 3> flops_per_second;
+  std::array<double, 3> diagonal;  // as kForwardDiagonal
+  double fill;                     // as kForwardFill; backward by heads of keys
+  double start_seconds;
+};
+constexpr OwnRates kOwnForward = {{328e12, 361e12, 316e12}, {567, 551, 431}, 0, 24e-6};
+constexpr OwnRates kOwnBackward = {{291e12, 306e12, 177e12}, {645, 605, 293}, 0.69, 28e-6};
+constexpr OwnRates kOwnOrdered = {{152e12, 188e12, 97e12}, {405, 454, 171}, 0.55, 30e-6};
+// The share of a GPU's peak that mma.sync is taken to reach: less than all on Hopper, whose peak
+// takes wgmma, and on B200, whose peak takes tcgen05, at as many FLOPs an SM and clock as on
+// Hopper. Other GPUs have mma.sync alone.
+constexpr double kMmaHopper = 0.62, kMmaB200 = 0.31, kMmaOthers = 1;
+// Own kernels were not timed on other GPUs: they are taken to be slower by this factor than the
+// H200's rates imply. FlashAttention 2 reaches 0.55 to 0.7 of an A100's peak (Dao 2023).
+constexpr double kOwnMargin = 1.15;
 // Plain kernels: what their products reach of the GPU's fp32 rate, for heads of at most 64, 128 and
 // 256 channels. Measured on an H200 (tests/attention_rows.h), but for 256 channels in 16 bits,
 // which are taken to be as much faster than fp32 as the others.
@@ -56,10 +77,24 @@ size_t HeadClass(const AttentionShape& shape) { return shape.head_dim <= 64 ? 0 
 double PaddedHead(const AttentionShape& shape) {
   return std::ceil(static_cast<double>(shape.head_dim) / 64) * 64;
 }
+size_t OwnClass(int64_t padded_head) { return padded_head <= 64 ? 0 : padded_head <= 128 ? 1 : 2; }
+
+double MmaShare(int compute_capability) {
+  const int major = compute_capability / 10;
+  return major == 9 ? kMmaHopper : major == 10 ? kMmaB200 : kMmaOthers;
+}
 
 // In whole blocks.
 double PaddedTokens(const AttentionShape& shape) {
   return std::ceil(static_cast<double>(shape.seq) / kBlockRows) * kBlockRows;
+}
+
+// The length of a row without documents that has as much attention a token: T, less within
+// documents. Padded in proportion to the sequence.
+double Span(const AttentionShape& shape, double tokens) {
+  if (shape.visible_keys <= 0) return tokens;
+  const double span = std::max(1.0, 2 * shape.visible_keys - 1);
+  return tokens * std::min(1.0, span / static_cast<double>(shape.seq));
 }
 
 AttentionShape ShapeOf(const AttentionRate& row) {
@@ -116,38 +151,73 @@ AttentionCost::AttentionCost(const GpuProfile& gpu, const GemmCost& gemm)
   if (const auto fp32 = gpu.dense_peaks.find(Dtype::kF32); fp32 != gpu.dense_peaks.end()) {
     fp32_peak_ = fp32->second.value;
   }
+  const bool hopper = compute_capability_ / 10 == 9;
+  own_scale_ = gemm.Sustained(dtype) / kH200Sustained *
+               (MmaShare(compute_capability_) / kMmaHopper) / (hopper ? 1 : kOwnMargin);
   Fit(gpu, &AttentionRate::forward_flops_per_second, forward_);
   Fit(gpu, &AttentionRate::backward_flops_per_second, backward_);
 }
 
-double AttentionCost::Work(const Pass& pass, const AttentionShape& shape) const {
+double AttentionCost::Work(const Pass& pass, const AttentionShape& shape,
+                           double padded_head) const {
   const double tokens = PaddedTokens(shape);
-  const double padding = PaddedHead(shape) / static_cast<double>(shape.head_dim);
+  const double padding = padded_head / static_cast<double>(shape.head_dim);
   const double waves =
       static_cast<double>(shape.batch * shape.heads) * (tokens / kBlockRows) / multiprocessors_;
-  return pass.flops_factor * ForwardFlops(shape, tokens) * padding * (1 + pass.diagonal / tokens) *
-         (1 + pass.fill / waves);
+  return pass.flops_factor * ForwardFlops(shape, tokens) * padding *
+         ((Span(shape, tokens) + pass.diagonal) / tokens) * (1 + pass.fill / waves);
 }
 
 double AttentionCost::Formula(const Pass& pass, const AttentionShape& shape) const {
-  return pass.start_seconds + Work(pass, shape) * pass.seconds_per_flop[HeadClass(shape)];
+  return pass.start_seconds +
+         Work(pass, shape, PaddedHead(shape)) * pass.seconds_per_flop[HeadClass(shape)];
 }
 
 double AttentionCost::Seconds(const Pass& pass, const AttentionShape& shape) const {
   const double factor = pass.correction[HeadClass(shape)].Factor(Position(shape));
-  return std::max({Formula(pass, shape) * factor, pass.floor_seconds,
-                   pass.flops_factor * ForwardFlops(shape) / dense_peak_});
+  return std::max(
+      {Formula(pass, shape) * factor, pass.floor_seconds, LeastSeconds(pass.flops_factor, shape)});
 }
 
-double AttentionCost::Seconds(AttentionLaunch launch) const {
+double AttentionCost::LeastSeconds(double flops_factor, const AttentionShape& shape) const {
+  const auto tokens = static_cast<double>(shape.seq);
+  return flops_factor * ForwardFlops(shape) * (Span(shape, tokens) / tokens) / dense_peak_;
+}
+
+double AttentionCost::Seconds(AttentionLaunch launch, double visible_keys) const {
   launch.compute_capability = compute_capability_;
   const AttentionPath path = AttentionPathOf(launch);
-  if (!path.fused()) return PlainSeconds(ShapeOf(launch.dims), launch.dtype, launch.backward);
-  const AttentionShape part = ShapeOf(PartDims(launch.dims, path.part));
+  AttentionShape whole = ShapeOf(launch.dims);
+  if (launch.documents) whole.visible_keys = visible_keys;
+  switch (path.kernels) {
+    case AttentionKernels::kLibrary:
+      break;
+    case AttentionKernels::kOwn:
+      return OwnSeconds(whole, launch.backward, launch.deterministic);
+    case AttentionKernels::kPlain:
+      return PlainSeconds(whole, launch.dtype, launch.backward);
+  }
+  AttentionShape part = ShapeOf(PartDims(launch.dims, path.part));
+  part.visible_keys = whole.visible_keys;
   double call = launch.backward ? BackwardSeconds(part) : ForwardSeconds(part);
   if (launch.documents) call *= launch.backward ? kDocumentsBackward : kDocumentsForward;
   if (launch.backward && launch.deterministic) call += OrderedSeconds(part);
   return static_cast<double>(path.calls) * call;
+}
+
+double AttentionCost::OwnSeconds(const AttentionShape& shape, bool backward,
+                                 bool deterministic) const {
+  const OwnRates& own = !backward ? kOwnForward : deterministic ? kOwnOrdered : kOwnBackward;
+  const double tokens = PaddedTokens(shape), factor = backward ? kBackwardFlops : 1;
+  const int64_t padded = OwnHead(shape.head_dim), keys = shape.key_heads;
+  const int64_t heads = backward && keys > 0 ? keys : shape.heads;
+  const size_t size = OwnClass(padded);
+  const double waves =
+      static_cast<double>(shape.batch * heads) * (tokens / kBlockRows) / multiprocessors_;
+  const double flops = factor * 2 * static_cast<double>(shape.batch * shape.heads * padded) *
+                       tokens * (Span(shape, tokens) + own.diagonal[size]) * (1 + own.fill / waves);
+  return std::max(own.start_seconds + flops / (own.flops_per_second[size] * own_scale_),
+                  LeastSeconds(factor, shape));
 }
 
 double AttentionCost::TorchSeconds(TorchFused kernels, const AttentionShape& shape,
@@ -185,7 +255,7 @@ double AttentionCost::PlainSeconds(const AttentionShape& shape, Dtype dtype, boo
   const double tiles = std::ceil(static_cast<double>(shape.seq) / tile);
   const double channels = backward ? 4 * head + 3 * padded : head + padded;
   const double flops = 2 * channels * tile * tile *
-                       (tiles * (tiles + 1) / 2 + kPlainStart * tiles) *
+                       (tiles * (Span(shape, tiles) + 1) / 2 + kPlainStart * tiles) *
                        static_cast<double>(shape.batch * shape.heads);
   const PlainShare& share = (backward ? kPlainBackward : kPlainForward)[size];
   return (backward ? 2 : 1) * launch_seconds_ +
@@ -223,7 +293,7 @@ void AttentionCost::FitRates(const std::vector<Timed>& rows, Pass& pass) const {
   std::vector<FitRow> fit;
   for (const Timed& row : rows) {
     std::vector<double> terms = {1, 0, 0};
-    terms[1 + HeadClass(row.shape)] = Work(pass, row.shape);
+    terms[1 + HeadClass(row.shape)] = Work(pass, row.shape, PaddedHead(row.shape));
     fit.push_back({std::move(terms), row.seconds});
   }
   const std::vector<double> fitted = FitRelative(fit);

@@ -18,10 +18,18 @@
 // - Deterministic: the main kernel writes the gradients of the scores, and the kernel that makes dQ
 // reads them. It runs in as many calls as the workspace requires (AttentionPathOf).
 //
-// Within documents: as if each document filled its row, the maximum of attention's work, times the
-// slowdown of cuDNN's kernels for ragged batches on such rows.
+// Own fused kernels: the same formula over heads padded to 64, 96, 128 or 256, with constants by
+// head size, and in the backward pass the heads of keys in q. Their rates are an H200's, as a share
+// of its 16-bit matmuls. They multiply by mma.sync, which is taken to reach 0.62 of Hopper's peak
+// and all of the peak of GPUs before it; the share grows accordingly, less a margin where no GPU
+// was measured.
 //
-// Plain kernels: the same causal half in tiles, at a share of the GPU's fp32 rate. The shares are
+// Within documents: with v keys visible to a token in the mean, 2 v - 1 in the place of T in the
+// work of a row, so that v = (T + 1) / 2 is a whole row: rows * (2 v - 1 + kDiagonal). cuDNN's
+// kernels for ragged batches are slower by a factor. Unknown v: as if each document filled its row,
+// which is the most that attention can cost.
+//
+// Plain kernels: the same in smaller tiles, at a share of the GPU's fp32 rate. The shares are
 // an H200's, assumed for other GPUs too.
 #pragma once
 
@@ -45,7 +53,8 @@ enum class TorchFused : uint8_t { kNewest, kTriton, kMemoryEfficient };
 
 struct AttentionShape {
   int64_t batch = 1, seq = 1, heads = 1, head_dim = 1;
-  int64_t key_heads = 0;  // heads that the query heads share; 0: as many as query heads
+  int64_t key_heads = 0;    // heads that the query heads share; 0: as many as query heads
+  double visible_keys = 0;  // mean number of keys that a token attends to; 0: (seq + 1) / 2
 };
 
 class AttentionCost {
@@ -56,8 +65,8 @@ class AttentionCost {
   AttentionCost(const GpuProfile& gpu, const GemmCost& gemm);
 
   // Seconds on the kernels that this GPU uses for `launch`. The compute capability of `launch` is
-  // ignored.
-  double Seconds(AttentionLaunch launch) const;
+  // ignored. `visible_keys`: LowerOptions::visible_keys, used with documents only.
+  double Seconds(AttentionLaunch launch, double visible_keys = 0) const;
 
   // Fused, in one call, not deterministic.
   double ForwardSeconds(const AttentionShape& shape) const { return Seconds(forward_, shape); }
@@ -65,6 +74,8 @@ class AttentionCost {
     return Seconds(backward_, shape) + SharedSeconds(shape);
   }
   double PlainSeconds(const AttentionShape& shape, Dtype dtype, bool backward) const;
+  // Own fused kernels. `deterministic`: the backward pass adds dQ up in order.
+  double OwnSeconds(const AttentionShape& shape, bool backward, bool deterministic = false) const;
   double TorchSeconds(TorchFused kernels, const AttentionShape& shape, bool backward) const;
 
  private:
@@ -79,9 +90,12 @@ class AttentionCost {
     AttentionShape shape;
     double seconds;
   };
-  double Work(const Pass& pass, const AttentionShape& shape) const;  // FLOPs including overheads
+  // FLOPs including overheads, with heads padded to `padded_head` channels.
+  double Work(const Pass& pass, const AttentionShape& shape, double padded_head) const;
   double Formula(const Pass& pass, const AttentionShape& shape) const;
   double Seconds(const Pass& pass, const AttentionShape& shape) const;
+  // At the dense peak.
+  double LeastSeconds(double flops_factor, const AttentionShape& shape) const;
   double SharedSeconds(const AttentionShape& shape) const;
   double OrderedSeconds(
       const AttentionShape& shape) const;  // deterministic, beyond BackwardSeconds
@@ -91,6 +105,8 @@ class AttentionCost {
   double multiprocessors_ = 1;
   double dense_peak_ = 0, fp32_peak_ = 0;  // FLOP/s
   double launch_seconds_ = 0, seconds_per_byte_ = 0;
+  // Own kernels' FLOP/s over their rates on an H200.
+  double own_scale_ = 0;
   int compute_capability_ = 0;
   Pass forward_, backward_;
 };

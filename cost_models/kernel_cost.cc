@@ -1,6 +1,7 @@
 #include "cost_models/kernel_cost.h"
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 
 #include "core/base/error.h"
@@ -23,11 +24,15 @@ constexpr double kGeluShare = 0.33;
 constexpr size_t kBackwardScratch = 5;  // of kAttentionBackward's arguments
 
 // See Key. A program for the CPU has no workspace: as if it were for the GPU.
-uint64_t OrderedIn(const Program& program, const LaunchKernel& launch) {
-  if (launch.kernel != KernelId::kAttentionBackward || !program.setup.deterministic) return 0;
-  const bool has = program.backend == Backend::kCuda;
-  const auto args = program.args(launch);
-  return has ? args[kBackwardScratch].bytes : AttentionWorkspaceBytes(launch.dims, true);
+uint64_t BackwardWorkspace(const Program& program, const LaunchKernel& launch) {
+  if (launch.kernel != KernelId::kAttentionBackward) return 0;
+  return program.backend == Backend::kCuda
+             ? program.args(launch)[kBackwardScratch].bytes
+             : AttentionWorkspaceBytes(launch.dims, program.setup.deterministic);
+}
+
+bool IsFusedAttention(CostKind cost) {
+  return cost == CostKind::kAttentionForward || cost == CostKind::kAttentionBackward;
 }
 
 // A product of a layer as GemmCost times it.
@@ -83,8 +88,9 @@ uint64_t KernelCost::Hash(const Key& key) {
   };
   for (const int64_t dim : key.dims) mix(static_cast<uint64_t>(dim));
   mix(key.bytes);
-  mix(key.ordered_in);
-  mix(key.documents ? key.deterministic ? 2 : 1 : 0);
+  mix(key.workspace);
+  mix((key.documents ? 1u : 0u) + (key.deterministic ? 2u : 0u) + (key.own_documents ? 4u : 0u));
+  mix(std::bit_cast<uint64_t>(key.visible_keys));
   return hash;
 }
 
@@ -112,15 +118,20 @@ KernelCost::Cost KernelCost::Of(const Program& program, const LaunchKernel& laun
   }
   const Dtype dtype = program.buffers[program.args(launch)[0].buffer].dtype;
   Key key = {launch.dims, static_cast<uint64_t>(bytes), launch.kernel, dtype,
-             OrderedIn(program, launch)};
+             BackwardWorkspace(program, launch)};
   key.documents = WithinDocuments(program, launch);
-  key.deterministic = key.documents && program.setup.deterministic;
+  const bool backward = cost == CostKind::kAttentionBackward;
+  key.deterministic = (key.documents || backward) && program.setup.deterministic;
+  if (key.documents && IsFusedAttention(cost)) {
+    key.own_documents = program.own_documents;
+    key.visible_keys = program.visible_keys;
+  }
   size_t at = Hash(key) & (slots_.size() - 1);
   while (slots_[at].cost.seconds >= 0) {
     if (slots_[at].key == key) return WithSide(slots_[at].cost, side);
     at = (at + 1) & (slots_.size() - 1);
   }
-  const double seconds = Compute(key), flops = row.flops(launch.dims);
+  const double seconds = Compute(key), flops = row.flops(launch.dims) * VisibleShare(key);
   // What a FLOP draws is known in 16 bits.
   const Cost found = {seconds, SpeedBesideCollective(key),
                       dtype == Dtype::kF32 ? GpuWork{seconds}
@@ -136,6 +147,13 @@ KernelCost::Cost KernelCost::WithSide(Cost cost, double seconds) {
   cost.seconds += seconds;
   cost.work.fixed_seconds += seconds;
   return cost;
+}
+
+// The share of a whole row's attention that is within documents.
+double KernelCost::VisibleShare(const Key& key) {
+  if (key.visible_keys <= 0) return 1;
+  const auto tokens = static_cast<double>(key.dims[1]);
+  return std::clamp((2 * key.visible_keys - 1) / tokens, 1 / tokens, 1.0);
 }
 
 double KernelCost::SpeedBesideCollective(const Key& key) const {
@@ -162,13 +180,14 @@ double KernelCost::Compute(const Key& key) const {
       return std::max(least, grouped_.Seconds(gemm_, cost, key.dtype, key.dims));
     case CostKind::kAttentionForward:
     case CostKind::kAttentionBackward:
-      return std::max(least,
-                      attention_.Seconds({.dims = key.dims,
-                                          .dtype = key.dtype,
-                                          .backward = cost == CostKind::kAttentionBackward,
-                                          .deterministic = key.ordered_in > 0 || key.deterministic,
-                                          .workspace_bytes = key.ordered_in,
-                                          .documents = key.documents}));
+      return std::max(least, attention_.Seconds({.dims = key.dims,
+                                                 .dtype = key.dtype,
+                                                 .backward = cost == CostKind::kAttentionBackward,
+                                                 .deterministic = key.deterministic,
+                                                 .workspace_bytes = key.workspace,
+                                                 .documents = key.documents,
+                                                 .own_documents = key.own_documents},
+                                                key.visible_keys));
     case CostKind::kUnfusedAttentionForward:
       return std::max(least, UnfusedAttentionSeconds(gemm_, memory_, key.dtype, shape, false));
     case CostKind::kUnfusedAttentionBackward:

@@ -48,9 +48,11 @@ class KernelCost {
     uint64_t bytes = 0;
     KernelId kernel = KernelId::kCount;
     Dtype dtype = Dtype::kU8;
-    uint64_t ordered_in = 0;     // workspace of a deterministic backward pass of attention
+    uint64_t workspace = 0;      // bytes, of attention's backward pass
     bool documents = false;      // attention stays within documents
-    bool deterministic = false;  // attention with documents, in a deterministic program
+    bool deterministic = false;  // Program's, of attention; without documents of its backward pass
+    bool own_documents = false;  // this and the next: Program's, of attention with documents
+    double visible_keys = 0;
     bool operator==(const Key&) const = default;
   };
   struct Slot {
@@ -60,6 +62,7 @@ class KernelCost {
   // `cost` plus launches of side kernels that last `seconds`.
   static Cost WithSide(Cost cost, double seconds);
   double Compute(const Key& key) const;
+  static double VisibleShare(const Key& key);
   double SpeedBesideCollective(const Key& key) const;
   double ProductSeconds(const Key& key) const;
   static uint64_t Hash(const Key& key);

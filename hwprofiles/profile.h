@@ -162,7 +162,7 @@ struct GpuProfile {
   Figure launch_overhead;  // seconds from one kernel's end to the next one's begin on a stream
   bool bf16 = false;       // supports bf16 arithmetic
   bool fp16 = false;
-  bool flash_attention = false;  // cuDNN has fused attention; else plans hold the s*s scores
+  bool flash_attention = false;  // it has fused kernels; else plans hold the s*s scores
 
   bool operator==(const GpuProfile&) const = default;
 };

@@ -12,6 +12,7 @@
 #include "cli/programs/app.h"
 #include "core/base/error.h"
 #include "core/base/version.h"
+#include "core/program/attention_path.h"
 #include "executor/kernels/cpu_levels.h"
 #include "executor/measure/measure_device.h"
 
@@ -52,7 +53,9 @@ int RunProgram(int argc, const char* const* argv) {
   if (argc == 4 && std::string_view(argv[1]) == kTryPinnedMemory) {
     return PrintPinnedMemory(argv[2], argv[3]);
   }
-  BestCpuKernels();  // refuses a wrong ZEROPLAN_CPU before a command starts
+  // Refuse a wrong ZEROPLAN_CPU or ZEROPLAN_ATTENTION before a command starts.
+  BestCpuKernels();
+  AttentionLibraryOff();
   return RunApp(argc, argv);
 }
 

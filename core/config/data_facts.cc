@@ -166,10 +166,40 @@ double DocumentLengths::MeanUpTo(uint64_t most) const {
              : static_cast<double>(tokens_ - TokensBeyond(most)) / static_cast<double>(documents_);
 }
 
+DocumentLengths::Keys DocumentLengths::KeysOf(uint64_t most, bool in_pieces) const {
+  Keys sum;
+  const auto add = [&](double documents, uint64_t positions) {
+    const auto n = static_cast<double>(positions);
+    sum.positions += documents * n;
+    sum.keys += documents * n * (n + 1) / 2;
+  };
+  for (const auto& [length, count] : of_) {
+    const uint64_t positions = length - 1;
+    const auto documents = static_cast<double>(count);
+    const uint64_t whole = positions / most, rest = positions % most;
+    add(documents * static_cast<double>(in_pieces ? whole : std::min<uint64_t>(whole, 1)), most);
+    if (in_pieces || whole == 0) add(documents, rest);
+  }
+  return sum;
+}
+
 double EpochRows::PaddingShare(int64_t seq_len) const {
   const uint64_t positions = sequences * static_cast<uint64_t>(seq_len);
   return positions == 0 ? 0
                         : static_cast<double>(positions - filled) / static_cast<double>(positions);
+}
+
+double MeanVisibleKeys(const DataFacts& facts) {
+  const auto most = static_cast<uint64_t>(facts.seq_len);
+  const bool in_pieces = facts.left_out == 0;
+  const DocumentLengths::Keys documents = facts.lengths.KeysOf(most, in_pieces);
+  if (documents.positions == 0 || facts.epoch.sequences == 0) return 0;
+  const double of_documents = documents.keys / documents.positions;
+  const double padding = facts.epoch.PaddingShare(facts.seq_len);
+  const uint64_t longest = std::min(most, facts.lengths.AtShare(1) - 1);
+  const double of_a_row = padding * static_cast<double>(facts.seq_len);
+  const double piece = std::min(of_a_row, static_cast<double>(longest));
+  return (1 - padding) * of_documents + padding * (piece + 1) / 2;
 }
 
 MicroBatchTokens MicroBatchOf(const DataFacts& facts, int64_t sequences) {

@@ -39,6 +39,13 @@ class DocumentLengths {
   double MeanLongestOf(uint64_t count, uint64_t most) const;
   // The mean length of all documents, each cut off after `most` tokens.
   double MeanUpTo(uint64_t most) const;
+  // Positions of documents and the keys that these attend to, where a document of n tokens fills
+  // n - 1 positions, each of which attends to those up to its own. Longer ones than `most`
+  // positions are cut off behind them, or into pieces of them.
+  struct Keys {
+    double positions = 0, keys = 0;
+  };
+  Keys KeysOf(uint64_t most, bool in_pieces) const;
 
  private:
   std::vector<std::pair<uint64_t, uint64_t>> of_;
@@ -88,6 +95,11 @@ struct MicroBatchTokens {
 };
 // The tokens of a micro-batch of `sequences` sequences.
 MicroBatchTokens MicroBatchOf(const DataFacts& facts, int64_t sequences);
+
+// The mean number of keys that a position attends to, itself included, in rows of packed documents.
+// The padding of a row counts as the sampler lays it out: as documents no longer than the longest.
+// Documents that are held back count as well. REQUIRES: packing documents and fixed_rows.
+double MeanVisibleKeys(const DataFacts& facts);
 
 // The number of sequences in `epochs` epochs, rounded up. A product that rounding error lifts above
 // a whole number counts as that number.

@@ -119,6 +119,8 @@ void BuildDecode(Program& p, std::vector<BufferId> caches, const LowerOptions& o
 void AddInputs(Program& p, const LowerOptions& options) {
   const bool train = options.purpose == Purpose::kTrain;
   p.document_borders = train && options.document_borders;
+  p.own_documents = p.document_borders && options.own_documents;
+  if (p.document_borders) p.visible_keys = options.visible_keys;
   const BatchSpec& batch = p.setup.batch;
   for (const ParamTensor& tensor : *p.layout.tensors) {
     if (tensor.tokens.empty()) continue;

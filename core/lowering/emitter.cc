@@ -46,8 +46,8 @@ void Emitter::Launch(KernelId kernel, const KernelDims& dims, uint8_t flags,
   launch.arg_count = static_cast<uint16_t>(args.size());
   // What the host runs is the CPU's kernel, whatever the program's backend.
   const Backend backend = stream == Stream::kHost ? Backend::kCpu : program_.backend;
-  const uint64_t bytes =
-      LaunchWorkspaceBytes(kernel, dims, backend, !starts.null(), program_.setup.deterministic);
+  const uint64_t bytes = LaunchWorkspaceBytes(kernel, dims, backend, !starts.null(),
+                                              program_.setup.deterministic, program_.own_documents);
   if (bytes > 0) {
     ZEROPLAN_CHECK(static_cast<int>(args.size()) < row.args.size() &&
                        row.args[args.size()] == ArgMode::kScratch,

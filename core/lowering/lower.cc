@@ -163,8 +163,8 @@ const EvalMemories::Entry* EvalMemories::FindKey(const Key& key) const {
     const LowerOptions &a = entry.key.options, &b = key.options;
     return entry.key.tensors == key.tensors && a.backend == b.backend &&
            a.logits_chunk_bytes == b.logits_chunk_bytes && a.flash_attention == b.flash_attention &&
-           a.document_borders == b.document_borders && a.tile_rows == b.tile_rows &&
-           entry.key.setup == key.setup;
+           a.document_borders == b.document_borders && a.own_documents == b.own_documents &&
+           a.tile_rows == b.tile_rows && entry.key.setup == key.setup;
   };
   const auto found = std::find_if(entries_.begin(), entries_.end(), same);
   return found == entries_.end() ? nullptr : &*found;

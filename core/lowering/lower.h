@@ -52,6 +52,12 @@ struct LowerOptions {
   // position; attention stays within the document and positions count from its start. False: a row
   // is one text.
   bool document_borders = false;
+  // Attention within documents runs on our own fused kernels, whose workspace is smaller. False: on
+  // cuDNN's, and programs reserve what these need too.
+  bool own_documents = false;
+  // The mean number of keys that a token attends to, itself included, over all positions of rows
+  // of packed documents, for cost models. 0: unknown, as if each document filled its row.
+  double visible_keys = 0;
   // Elements of a checkpoint staging slot.
   uint64_t checkpoint_chunk_elements = 1u << 24;
 };

@@ -151,6 +151,7 @@ uint64_t Fingerprint(const Program& p) {
   hash.Add(p.event_count, p.state_buffer, p.state_host_buffer, p.tokens_buffer,
            p.tokens_host_buffer, p.logits_host_buffer, p.matmul_workspace);
   if (p.document_borders) hash.Add(p.document_borders);
+  if (p.own_documents) hash.Add(p.own_documents);
   if (batch.sequence_ranks > 1) hash.Add(batch.sequence_ranks);
   return hash.Finish();
 }

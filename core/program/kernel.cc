@@ -394,12 +394,13 @@ ArgMode AccessMode(KernelId id, int index, uint8_t flags) {
 }
 
 uint64_t LaunchWorkspaceBytes(KernelId kernel, const KernelDims& dims, Backend backend,
-                              bool documents, bool deterministic) {
+                              bool documents, bool deterministic, bool own_documents) {
   const uint64_t of_row = KernelInfo(kernel).workspace_bytes(dims, backend);
   const bool backward = kernel == KernelId::kAttentionBackward;
   if (of_row == 0 || (!backward && kernel != KernelId::kAttentionForward)) return of_row;
-  // Deterministic ones run the plain kernels, which leave their workspace alone.
-  if (documents && !deterministic) return AttentionDocumentsBytes(dims, backward);
+  if (documents) {
+    return AttentionDocumentsBytes(dims, backward, !own_documents && !deterministic);
+  }
   return backward ? AttentionWorkspaceBytes(dims, deterministic) : of_row;
 }
 

@@ -208,8 +208,9 @@ void SetExtraKernel(const KernelRow& row);  // an empty row clears the slot
 
 // Bytes of scratch memory that a program reserves for one launch; 0: none. For most kernels the
 // row's `workspace_bytes`. Attention's bytes also depend on `documents`, whether the launch gets
-// the documents' starts, and on whether the program is `deterministic`.
+// the documents' starts, on whether the program is `deterministic`, and with documents on
+// LowerOptions::own_documents.
 uint64_t LaunchWorkspaceBytes(KernelId kernel, const KernelDims& dims, Backend backend,
-                              bool documents, bool deterministic);
+                              bool documents, bool deterministic, bool own_documents = false);
 
 }  // namespace zeroplan

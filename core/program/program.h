@@ -277,6 +277,9 @@ struct Program {
   // True: batches contain the starts of documents, and kernels respect them
   // (LowerOptions::document_borders).
   bool document_borders = false;
+  // True: attention within documents runs on own kernels (LowerOptions::own_documents).
+  bool own_documents = false;
+  double visible_keys = 0;  // LowerOptions::visible_keys, no part of the fingerprint
   // I32 [B, T/S] of inputs and of targets (negative: does not count), with S the ranks that share
   // sequences. With document_borders also [B, T]: for each position the start of its document in
   // the row. It covers the whole row, because attention does. One buffer is on the device; the data

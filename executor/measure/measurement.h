@@ -39,7 +39,7 @@ struct DeviceProperties {
   double sm_count = 0;
   double max_sm_clock = 0;       // Hz
   double memory_bandwidth = 0;   // twice the memory clock times the bus width; 0: not reported
-  bool fused_attention = false;  // this build supports it
+  bool fused_attention = false;  // it has kernels, cuDNN's or our own
   // "CUDA 13.0, driver 580.65.06, cuBLASLt 13.0.2, cuDNN 9.14.0, NCCL 2.28.3"
   std::string libraries;
 };

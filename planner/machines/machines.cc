@@ -130,7 +130,7 @@ class MachineSearch {
       goals_.back().data = resolved_.back()->asked().common.goal.data;
       kinds_.back() = {inputs.base.batch.world_size, inputs.base.precision.dtype,
                        inputs.lower.flash_attention, inputs.lower.document_borders,
-                       inputs.base.batch.seq_len};
+                       inputs.lower.own_documents,   inputs.base.batch.seq_len};
       row.cluster = inputs.clusters.back().cluster;
       row.gpus = row.cluster.gpus;
       row.title = MachineTitle(resolved_.back()->hardware(), row.gpus, row.cluster.nodes(),
@@ -229,7 +229,11 @@ class MachineSearch {
     const double rate = std::min(*peak, kAboveSustained * sustained);
     MachineRow row = all_.rows[i];
     row.choice.emplace();
-    row.run.seconds = TrainFlopsPerToken(inputs.model, inputs.base.batch.seq_len) *
+    // Within documents a token attends to as many keys as in rows of this length.
+    const double keys = inputs.lower.visible_keys;
+    const int64_t length = keys > 0 ? std::max<int64_t>(1, static_cast<int64_t>(2 * keys) - 1)
+                                    : inputs.base.batch.seq_len;
+    row.run.seconds = TrainFlopsPerToken(inputs.model, length) *
                       static_cast<double>(*goals_[i].tokens) / (rate * row.gpus);
     Pay(resolved, goals_[i].gpu_hour_price, row);
     return row;
@@ -533,8 +537,8 @@ class MachineSearch {
   std::vector<PlanRequest> questions_;
   std::vector<std::shared_ptr<ResolvedPlan>> resolved_;  // a row's; null: it is done
   // Rows of one kind lower the same programs. None: the row cannot be searched. The kind is GPUs,
-  // dtype, fused attention, borders of documents and sequence length.
-  using Kind = std::tuple<int, Dtype, bool, bool, int64_t>;
+  // dtype, fused attention, borders of documents, own kernels within them and sequence length.
+  using Kind = std::tuple<int, Dtype, bool, bool, bool, int64_t>;
   std::vector<std::optional<Kind>> kinds_;
   std::vector<std::optional<MachineRow>> bounds_;  // a row's AtPeak, where a screen needs it
   std::optional<PriceBook> own_;

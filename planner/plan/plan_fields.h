@@ -16,7 +16,8 @@ struct PlanField {
   const char* key;
   int64_t min = 0;        // for whole numbers
   bool nullable = false;  // for strings: empty is written as null
-  bool optional = false;  // older files lack it: flags are then false, others null
+  bool optional = false;  // older files lack it: flags are then false, numbers 0, others null
+  bool sparse = false;    // optional, and files lack it too where it is false or 0
 };
 
 // Calls visit(field, value); `T` is Cluster or const Cluster.
@@ -50,6 +51,8 @@ void ForEachField(T& lower, Visit&& visit) {
   visit(PlanField{"checkpoints"}, lower.checkpoints);
   visit(PlanField{.key = "async_save", .optional = true}, lower.async_save);
   visit(PlanField{.key = "document_borders", .optional = true}, lower.document_borders);
+  visit(PlanField{.key = "own_documents", .optional = true, .sparse = true}, lower.own_documents);
+  visit(PlanField{.key = "visible_keys", .optional = true, .sparse = true}, lower.visible_keys);
   visit(PlanField{"checkpoint_chunk_elements", 1}, lower.checkpoint_chunk_elements);
 }
 

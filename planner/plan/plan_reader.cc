@@ -113,6 +113,10 @@ class FieldReader {
     if (field.optional && section_.json().Raw(field.key) == nullptr) return;
     value = section_.BytesOrNull(field.key);
   }
+  void operator()(const PlanField& field, double& value) {
+    if (field.optional && section_.json().Raw(field.key) == nullptr) return;
+    value = section_.Number(field.key, static_cast<double>(field.min), kMost);
+  }
   void operator()(const PlanField& field, bool& value) {
     if (field.optional && section_.json().Raw(field.key) == nullptr) return;
     value = section_.Bool(field.key);

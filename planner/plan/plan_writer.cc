@@ -44,6 +44,7 @@ template <typename T>
 Json FieldsJson(const T& fields) {
   Json json;
   ForEachField(fields, [&]<typename V>(const PlanField& field, const V& value) {
+    if (field.sparse && value == V{}) return;
     Json& out = json[field.key];
     if constexpr (std::is_same_v<V, std::string>) {
       if (!field.nullable || !value.empty()) out = value;

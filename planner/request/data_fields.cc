@@ -40,6 +40,11 @@ struct Layout {
   double epoch_seconds = 0;
 };
 
+// LowerOptions::visible_keys of a packing; 0 where it is not documents.
+double VisibleKeysOf(const DataFacts& facts) {
+  return facts.packing == Packing::kDocuments ? MeanVisibleKeys(facts) : 0;
+}
+
 // The tokens of the micro-steps by which layouts are compared.
 constexpr int64_t kComparedTokens = 4096;
 
@@ -48,7 +53,7 @@ constexpr int64_t kComparedTokens = 4096;
 class LayoutTimes {
  public:
   LayoutTimes(const DataUse& use, const Request& request)
-      : model_(use.model), costs_(use.hardware, ClusterShape{1, 1}) {
+      : model_(use.model), gpu_(use.hardware.gpu), costs_(use.hardware, ClusterShape{1, 1}) {
     Assumptions unsaid;
     if (request.config.given()) {
       const TrainSetup asked = ResolveConfig(request, model_, use.hardware, use.gpus, unsaid);
@@ -64,24 +69,23 @@ class LayoutTimes {
     cluster_.gpus = cluster_.gpus_per_node = 1;
   }
 
-  double SecondsOf(uint64_t sequences, Packing packing, int64_t seq_len) {
+  // An epoch of sequences like those of `facts`.
+  double SecondsOf(const DataFacts& facts) {
     TrainSetup setup = setup_;
-    setup.batch.seq_len = seq_len;
-    setup.batch.micro_batch = std::max<int64_t>(1, kComparedTokens / seq_len);
+    setup.batch.seq_len = facts.seq_len;
+    setup.batch.micro_batch = std::max<int64_t>(1, kComparedTokens / facts.seq_len);
     LowerOptions lower = lower_;
-    lower.document_borders = packing == Packing::kDocuments;
+    lower.document_borders = facts.packing == Packing::kDocuments;
+    SetVisibleKeys(VisibleKeysOf(facts), model_, gpu_, lower);
     const TimeEstimate time = EstimateProgram(Lower(model_, setup, lower), cluster_, &costs_).time;
+    const uint64_t sequences = std::max<uint64_t>(facts.epoch.sequences, 1);
     return *time.total_seconds / static_cast<double>(setup.batch.micro_batch) *
            static_cast<double>(sequences);
-  }
-  std::string WhyPlain(int64_t seq_len, const GpuProfile& gpu) {
-    TrainSetup setup = setup_;
-    setup.batch.seq_len = seq_len;
-    return PlainWithinDocuments(model_, setup, gpu);
   }
 
  private:
   const ModelSpec& model_;
+  const GpuProfile& gpu_;
   CostModel costs_;
   Cluster cluster_;
   TrainSetup setup_;
@@ -100,17 +104,14 @@ std::vector<int64_t> LengthsToCompare(uint64_t longest, int64_t usual) {
   return lengths;
 }
 
-std::string PackingNote(const Layout& best, const Layout& other, const std::string& plain) {
+std::string PackingNote(const Layout& best, const Layout& other) {
   const double times = other.epoch_seconds / best.epoch_seconds;
   const bool packs = best.packing == Packing::kDocuments;
   return fmt::format(
       "Packing: {}, in sequences of {} tokens. {}, in sequences of {}, an epoch is predicted to "
-      "take {:.2g} times as long{}. ⟦packing⟧ and ⟦seq_len⟧ set it.",
+      "take {:.2g} times as long. ⟦packing⟧ and ⟦seq_len⟧ set it.",
       packs ? "documents" : "off, one conversation a sequence, padded", best.seq_len,
-      packs ? "Padded" : "Packed", other.seq_len, times,
-      !packs && !plain.empty()
-          ? fmt::format(": attention within documents is slow here ({})", plain)
-          : "");
+      packs ? "Padded" : "Packed", other.seq_len, times);
 }
 
 // The layout of conversations for zeroplan's own executor.
@@ -131,8 +132,7 @@ Layout FastestLayout(const DataUse& use, const Request& request, int64_t usual,
     for (const Packing how : packings) {
       Layout layout{how, length};
       try {
-        const uint64_t rows = count.As({length, 1, how, true}).epoch.sequences;
-        layout.epoch_seconds = times.SecondsOf(std::max<uint64_t>(rows, 1), how, length);
+        layout.epoch_seconds = times.SecondsOf(count.As({length, 1, how, true}));
       } catch (const Error& error) {
         // The data are less than a sequence of this length.
         if (error.code() != ExitCode::kUsage) throw;
@@ -152,8 +152,7 @@ Layout FastestLayout(const DataUse& use, const Request& request, int64_t usual,
   }
   for (const auto& [how, layout] : fastest) {
     if (how == best.packing) continue;
-    assumptions.notes.push_back(
-        PackingNote(best, layout, times.WhyPlain(best.seq_len, use.hardware.gpu)));
+    assumptions.notes.push_back(PackingNote(best, layout));
   }
   return best;
 }
@@ -305,6 +304,10 @@ void SettleData(const DataUse& use, Request& request, Assumptions& assumptions) 
     ThrowUsage("⟦truncate⟧: goes with ⟦packing⟧ documents or off, and it is stream here");
   }
   if (data.packing == Packing::kStream) return;
+  const bool fixed_rows = request.runtime.of().facts().fixed_rows;
+  if (data.packing == Packing::kDocuments && fixed_rows) {
+    data.visible_keys = VisibleKeysOf(data.counted->As({layout.seq_len, 1, data.packing, true}));
+  }
   Given<Packing>& packing = request.settings.packing;
   if (!packing) {
     SetPacking(packing, layout.packing);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "core/program/attention_path.h"
 #include "core/program/bucket_sizes.h"
@@ -16,65 +17,47 @@ namespace {
 // deterministic one.
 AttentionLaunch LaunchOf(const ModelSpec& model, const TrainSetup& setup, int64_t tokens,
                          bool backward, const GpuProfile& gpu, bool ordered_program,
-                         bool documents = false) {
+                         const LowerOptions& lower) {
   AttentionLaunch launch;
   launch.dims = {setup.batch.micro_batch, tokens, model.heads, model.KvHeads(), model.HeadSize()};
   launch.dtype = setup.precision.dtype;
   launch.backward = backward;
   launch.compute_capability = ComputeCapability(gpu.architecture);
-  launch.documents = documents;
-  launch.deterministic = (backward || documents) && setup.deterministic;
+  launch.documents = lower.document_borders;
+  launch.own_documents = launch.documents && lower.own_documents;
+  launch.deterministic = (backward || launch.documents) && setup.deterministic;
   if (backward) {
     launch.workspace_bytes = AttentionWorkspaceBytes(launch.dims, ordered_program);
   }
   return launch;
 }
 
-// The longest sequence, in steps of 128 tokens, whose deterministic backward pass cuDNN supports.
-int64_t LongestOrdered(const ModelSpec& model, const TrainSetup& setup, const GpuProfile& gpu) {
-  int64_t tokens = setup.batch.seq_len / 128 * 128;
-  while (tokens > 128 &&
-         !AttentionPathOf(LaunchOf(model, setup, tokens, true, gpu, true)).fused()) {
-    tokens -= 128;
-  }
-  return tokens;
-}
-
-constexpr const char* kWithoutDocuments = "Use ⟦packing⟧ off or stream.";
-
-// The remedy, as a sentence.
-std::string Fix(const ModelSpec& model, const TrainSetup& setup, const AttentionLaunch& launch,
-                PlainReason reason, const GpuProfile& gpu, bool ordered_program) {
+// The remedy for plain kernels, as a sentence.
+std::string Fix(const ModelSpec& model, OwnGap gap, const GpuProfile& gpu) {
   const int64_t head = model.HeadSize();
   // There is no default, so that the compiler reports a new reason without a remedy.
-  switch (reason) {
-    case PlainReason::kNone:
+  switch (gap) {
+    case OwnGap::kNone:
       break;
-    case PlainReason::kGpu:
+    case OwnGap::kGpu:
       return "Use a GPU from Ampere on.";
-    case PlainReason::kDtype:
+    case OwnGap::kDtype:
       return fmt::format("Use ⟦dtype⟧ {}.", gpu.bf16 ? "bf16" : "fp16");
-    case PlainReason::kHeadSteps:
-      if (launch.documents) return kWithoutDocuments;
+    case OwnGap::kHeadSteps:
       if (head < 8) return "Use a model whose heads have 8 channels.";
       return fmt::format("Use a model whose heads have {} or {} channels.", head / 8 * 8,
                          head / 8 * 8 + 8);
-    case PlainReason::kHeadSize:
-      return fmt::format("Use a model whose heads have at most {} channels{}.",
-                         MostFusedHead(launch.compute_capability, true),
-                         head <= MostFusedHead(90, true) ? ", or a Hopper GPU" : "");
-    case PlainReason::kLength:
-      return "Use longer sequences.";
-    case PlainReason::kWorkspace:
-      if (!ordered_program) return "Plan again with ⟦deterministic⟧, or leave it out.";
-      return fmt::format("Leave ⟦deterministic⟧ out, or use ⟦seq_len⟧ {} or less.",
-                         LongestOrdered(model, setup, gpu));
-    case PlainReason::kDocumentsGpu:
-      return kWithoutDocuments;
-    case PlainReason::kDocumentsOrdered:
-      return "Leave ⟦deterministic⟧ out, or use ⟦packing⟧ off or stream.";
+    case OwnGap::kHeadSize:
+      return fmt::format("Use a model whose heads have at most {} channels.", kMostOwnHead);
+    case OwnGap::kWorkspace:
+      return "Plan again.";
   }
   return "";
+}
+
+// "'s forward pass", "'s backward pass"; "" for both.
+std::string_view PassText(bool forward, bool backward) {
+  return forward && backward ? "" : forward ? "'s forward pass" : "'s backward pass";
 }
 
 std::string PartsText(const AttentionLaunch& launch, const AttentionPath& path) {
@@ -100,16 +83,6 @@ void NoteRoundedBatch(const AskedSettings& asked, std::optional<int64_t> batch, 
                   *batch, seq_len, *batch * seq_len, tokens.text));
 }
 
-std::string PlainWithinDocuments(const ModelSpec& model, const TrainSetup& setup,
-                                 const GpuProfile& gpu) {
-  AttentionLaunch launch =
-      LaunchOf(model, setup, setup.batch.seq_len, true, gpu, setup.deterministic);
-  if (!AttentionPathOf(launch).fused()) return "";
-  launch.documents = true;
-  const AttentionPath path = AttentionPathOf(launch);
-  return path.fused() ? "" : PlainReasonText(launch, path.plain);
-}
-
 std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup,
                           const LowerOptions& lower, const GpuProfile& gpu, bool ordered_program) {
   if (!lower.flash_attention) {
@@ -124,25 +97,31 @@ std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup,
   }
   const int64_t tokens = setup.batch.seq_len;
   const auto launch_of = [&](bool backward) {
-    return LaunchOf(model, setup, tokens, backward, gpu, ordered_program, lower.document_borders);
+    return LaunchOf(model, setup, tokens, backward, gpu, ordered_program, lower);
   };
   const AttentionLaunch forward = launch_of(false), backward = launch_of(true);
   const AttentionPath forward_path = AttentionPathOf(forward);
   const AttentionPath backward_path = AttentionPathOf(backward);
+  const bool measured = gpu.architecture == "hopper";
   if (!forward_path.fused() || !backward_path.fused()) {
-    const bool both = !forward_path.fused() && !backward_path.fused();
     const bool only_forward = backward_path.fused();
     const AttentionLaunch& launch = only_forward ? forward : backward;
-    const PlainReason reason = only_forward ? forward_path.plain : backward_path.plain;
-    const bool measured = gpu.architecture == "hopper";
+    const OwnGap gap = only_forward ? forward_path.own_gap : backward_path.own_gap;
     return fmt::format(
-        "Attention{} runs on plain kernels, many times slower than cuDNN's: {}.{} {}",
-        both           ? ""
-        : only_forward ? "'s forward pass"
-                       : "'s backward pass",
-        PlainReasonText(launch, reason),
+        "Attention{} runs on plain kernels, many times slower than fused ones: {}.{} {}",
+        PassText(!forward_path.fused(), !backward_path.fused()), OwnGapText(launch, gap),
         measured ? "" : " Their predicted time is a guess, measured on an H200 alone.",
-        Fix(model, setup, launch, reason, gpu, ordered_program));
+        Fix(model, gap, gpu));
+  }
+  const bool own_forward = forward_path.kernels == AttentionKernels::kOwn;
+  const bool own_backward = backward_path.kernels == AttentionKernels::kOwn;
+  if ((own_forward || own_backward) && !measured) {
+    return fmt::format(
+        "Attention{} runs on zeroplan's own fused kernels ({}), whose predicted time is taken over "
+        "from an H200, with a margin.",
+        PassText(own_forward, own_backward),
+        own_backward ? LibraryGapText(backward, backward_path.library_gap)
+                     : LibraryGapText(forward, forward_path.library_gap));
   }
   return backward_path.calls > 1 ? PartsText(backward, backward_path) : "";
 }
@@ -162,12 +141,22 @@ void NoteGuesses(const HardwareProfile& hardware, const Cluster& cluster,
   if (!note.empty()) assumptions.notes.push_back(std::move(note));
 }
 
-void ApplyPacking(const Request& request, LowerOptions& lower, Assumptions& assumptions) {
+void SetVisibleKeys(double keys, const ModelSpec& model, const GpuProfile& gpu,
+                    LowerOptions& lower) {
+  lower.visible_keys = keys;
+  const bool timed = ComputeCapability(gpu.architecture) / 10 == 9;
+  if (timed && OwnFasterWithin(model.HeadSize(), keys)) lower.own_documents = true;
+}
+
+void ApplyPacking(const Request& request, const ModelSpec& model, const GpuProfile& gpu,
+                  LowerOptions& lower, Assumptions& assumptions) {
   lower.document_borders = request.settings.packing == Packing::kDocuments;
   if (!lower.document_borders) return;
+  SetVisibleKeys(request.goal.data.visible_keys, model, gpu, lower);
+  if (lower.visible_keys > 0) return;
   assumptions.notes.push_back(
-      "Attention is timed as over whole rows (⟦packing⟧ documents): within documents, less where "
-      "they are long, more where they are a few dozen tokens.");
+      "Attention is timed as over whole rows (⟦packing⟧ documents), because the documents' lengths "
+      "were not counted, as 'plan ⟦data⟧' does: shorter documents take less.");
 }
 
 void NoteStates(const TrainSetup& setup, Assumptions& assumptions) {

@@ -126,6 +126,8 @@ struct DataFields {
   // SettleData sets these (data_fields.h).
   std::shared_ptr<const DataCount> counted;
   Packing packing = Packing::kStream;
+  double visible_keys =
+      0;  // LowerOptions::visible_keys of that packing; 0 where it is not documents
 
   bool given() const { return !paths.empty(); }
 };

@@ -358,9 +358,13 @@ HardwareFields FoundOnce(HardwareFields fields) {
 LowerOptions GpuLowerOptions(const ModelSpec& model, Dtype dtype, const GpuProfile& gpu) {
   LowerOptions lower;
   lower.backend = Backend::kCuda;
-  lower.flash_attention =
-      gpu.flash_attention &&
-      HasAttentionKernels(model.HeadSize(), dtype, ComputeCapability(gpu.architecture));
+  const AttentionLaunch documents{.dims = {1, 2, 1, 1, model.HeadSize()},
+                                  .dtype = dtype,
+                                  .compute_capability = ComputeCapability(gpu.architecture),
+                                  .documents = true};
+  lower.flash_attention = gpu.flash_attention && HasAttentionKernels(model.HeadSize(), dtype,
+                                                                     documents.compute_capability);
+  lower.own_documents = AttentionPathOf(documents).kernels != AttentionKernels::kLibrary;
   return lower;
 }
 

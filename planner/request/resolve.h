@@ -175,9 +175,10 @@ void NoteStates(const TrainSetup& setup, Assumptions& assumptions);
 std::string Fp8Text(const ModelSpec& model, const TrainSetup& setup);
 void NoteFp8(const ModelSpec& model, const TrainSetup& setup, Assumptions& assumptions);
 
-// One paragraph if attention is not one call of cuDNN's fused kernel: what runs instead, the reason
-// and a remedy; else "". `lower`: the options to lower `setup` for CUDA. `ordered_program`: whether
-// it was lowered as deterministic. A plan for `train --deterministic` may not have been.
+// A paragraph about attention's kernels; "" if there is nothing to tell. It names plain kernels,
+// with the reason and a remedy, own fused kernels on GPUs where they were not timed, and several
+// calls of cuDNN's kernel. `lower`: the options to lower `setup` for CUDA. `ordered_program`:
+// whether it was lowered as deterministic. A plan for `train --deterministic` may not have been.
 std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup,
                           const LowerOptions& lower, const GpuProfile& gpu, bool ordered_program);
 inline std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup,
@@ -185,13 +186,7 @@ inline std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup
   return AttentionNote(model, setup, lower, gpu, setup.deterministic);
 }
 
-// The reason why attention within packed documents would run on plain kernels on this GPU: "cuDNN
-// takes packed documents from compute capability 9.0 on, the GPU has 8.9". "" if it would not, or
-// if whole rows run on slow kernels too (fp32).
-std::string PlainWithinDocuments(const ModelSpec& model, const TrainSetup& setup,
-                                 const GpuProfile& gpu);
-
-// Adds notes if attention is not cuDNN's fused kernel in one call, and if matmuls are not tuned.
+// Adds AttentionNote, and a note if matmuls are not tuned.
 void NoteKernels(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& lower,
                  const HardwareProfile& hardware, bool ordered_program, Assumptions& assumptions);
 // Adds a note of the guessed figures that the times of `setups`, with `recipe`, depend on
@@ -199,9 +194,15 @@ void NoteKernels(const ModelSpec& model, const TrainSetup& setup, const LowerOpt
 void NoteGuesses(const HardwareProfile& hardware, const Cluster& cluster,
                  std::span<const TrainSetup> setups, const TorchRecipe& recipe,
                  Assumptions& assumptions);
-// Applies the packing: with documents the program has their borders, and a note states that
-// attention is timed over whole rows.
-void ApplyPacking(const Request& request, LowerOptions& lower, Assumptions& assumptions);
+// Applies the packing: with documents the program has their borders, and attention is timed by the
+// lengths of ⟦data⟧'s documents. A note states that they are unknown. REQUIRES: SettleData was
+// called.
+void ApplyPacking(const Request& request, const ModelSpec& model, const GpuProfile& gpu,
+                  LowerOptions& lower, Assumptions& assumptions);
+// Sets the mean keys that a token sees, 0 if unknown, and own kernels within documents where these
+// were faster on such a GPU.
+void SetVisibleKeys(double keys, const ModelSpec& model, const GpuProfile& gpu,
+                    LowerOptions& lower);
 // Adds to the assumptions that gradients of several micro-steps are summed in 16 bits, if the
 // request leaves it open.
 void AssumeSums(const Request& request, std::span<const TrainSetup> setups,

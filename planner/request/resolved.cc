@@ -143,7 +143,7 @@ ResolvedPlan::ResolvedPlan(const PlanRequest& request, HardwareProfile hardware,
   }
   inputs_.lower = GpuLowerOptions(inputs_.model, inputs_.base.precision.dtype, hardware_.gpu);
   inputs_.lower.async_save = request_.settings.async_save == AsyncSave::kOn;
-  ApplyPacking(request_, inputs_.lower, assumptions);
+  ApplyPacking(request_, inputs_.model, hardware_.gpu, inputs_.lower, assumptions);
   for (int gpus : inputs_.space.gpus) inputs_.clusters.push_back(ClusterOf(gpus));
   if (!runtime.facts().own_config_keys) {
     DropOwnNotes(request_, assumptions);
@@ -579,7 +579,7 @@ ResolvedEstimate::ResolvedEstimate(Request request, Assumptions& assumptions)
         "Host memory counts a copy of the states, from which saves are written beside the steps "
         "(⟦async_save⟧ on).");
   }
-  ApplyPacking(request, inputs.lower, assumptions);
+  ApplyPacking(request, inputs.model, hardware.gpu, inputs.lower, assumptions);
   if (runtime.has_programs()) {
     NoteKernels(inputs.model, setup, inputs.lower, hardware, setup.deterministic, assumptions);
     NoteStates(setup, assumptions);

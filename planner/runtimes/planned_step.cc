@@ -16,8 +16,8 @@ namespace {
 
 // Masks make another kernel of scaled_dot_product_attention; the package flash-attn has windows
 // without one, and eager attention adds it to the scores at any rate.
-bool TakesMask(const TorchRun& run, AttentionKernels kernels) {
-  return run.attention == TorchAttention::kSdpa && kernels != AttentionKernels::kEager;
+bool TakesMask(const TorchRun& run, TorchAttentionKernels kernels) {
+  return run.attention == TorchAttention::kSdpa && kernels != TorchAttentionKernels::kEager;
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ Tensor TorchStep::PlannedBlock(int layer, Saved* saved, bool keep) {
   saved->normed1 = Norm(Module(layer, 0), TorchOp::kNorm1, &saved->norm1, keep);
   AttentionHalf(layer, saved, keep);
   // Queries that were joined lie by head, and so does what attention makes of them: laid by token.
-  if (model_.code.one_qkv && parts_.kernels != AttentionKernels::kEager) {
+  if (model_.code.one_qkv && parts_.kernels != TorchAttentionKernels::kEager) {
     saved->attended = Rows(q_columns_);
   }
   Tensor projected = Linear(Module(layer, model_.out_module()), TorchOp::kOutProj, hidden_, saved);

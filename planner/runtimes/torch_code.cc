@@ -375,11 +375,11 @@ const StyleCode& StyleCodeOf(CodeStyle style, bool fp32_params, bool autocast) {
 
 const StyleCode& CompiledCode(bool fp32_params) { return fp32_params ? kCompiledFp32 : kPlain; }
 
-AttentionKernels AttentionKernelsOf(TorchAttention attention, int compute_capability,
-                                    bool shared_heads) {
-  if (attention == TorchAttention::kEager) return AttentionKernels::kEager;
-  if (compute_capability == 0 || compute_capability >= 80) return AttentionKernels::kFlash;
-  return shared_heads ? AttentionKernels::kEager : AttentionKernels::kMemoryEfficient;
+TorchAttentionKernels TorchAttentionKernelsOf(TorchAttention attention, int compute_capability,
+                                              bool shared_heads) {
+  if (attention == TorchAttention::kEager) return TorchAttentionKernels::kEager;
+  if (compute_capability == 0 || compute_capability >= 80) return TorchAttentionKernels::kFlash;
+  return shared_heads ? TorchAttentionKernels::kEager : TorchAttentionKernels::kMemoryEfficient;
 }
 
 int64_t LossChunkTokens(LossChunks chunks, int64_t tokens, int64_t hidden, int64_t vocab) {

@@ -73,9 +73,9 @@ CodeWord NextWord(std::string_view* words);
 double MovedBytes(std::string_view moves, const TorchElements& elements);
 
 // The kernels of attention on a GPU of `compute_capability` (90; 0: unknown).
-enum class AttentionKernels : uint8_t { kFlash, kMemoryEfficient, kEager };
-AttentionKernels AttentionKernelsOf(TorchAttention attention, int compute_capability,
-                                    bool shared_heads);
+enum class TorchAttentionKernels : uint8_t { kFlash, kMemoryEfficient, kEager };
+TorchAttentionKernels TorchAttentionKernelsOf(TorchAttention attention, int compute_capability,
+                                              bool shared_heads);
 
 // The way in which the loss is computed from the last hidden states.
 enum class LossChunks : uint8_t {
@@ -109,10 +109,10 @@ struct StyleCode {
                                   // TimeConstants::transformers_products and _launch
   bool fuses = true;              // inductor generates its own kernels for a compiled layer's parts
 
-  const CodePart& attention(AttentionKernels kernels) const {
-    return kernels == AttentionKernels::kFlash   ? flash
-           : kernels == AttentionKernels::kEager ? eager
-                                                 : efficient;
+  const CodePart& attention(TorchAttentionKernels kernels) const {
+    return kernels == TorchAttentionKernels::kFlash   ? flash
+           : kernels == TorchAttentionKernels::kEager ? eager
+                                                      : efficient;
   }
 };
 

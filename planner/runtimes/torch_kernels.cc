@@ -207,7 +207,7 @@ void TorchKernels::AddAttention(const TorchModel& model, const TorchParts& parts
       run_.ring ? static_cast<double>(run_.sequence_ranks * run_.sequence_ranks) : 1;
   TorchWork& forward = forward_[static_cast<size_t>(TorchOp::kAttention)];
   TorchWork& backward = backward_[static_cast<size_t>(TorchOp::kAttention)];
-  if (parts.kernels == AttentionKernels::kEager) {
+  if (parts.kernels == TorchAttentionKernels::kEager) {
     // Whole products of queries with keys, and of scores with values; backward two of each.
     AddPart(TorchOp::kAttention, parts.attention, tokens_ * q_columns_, run_.compiled);
     // Each moves the scores, at the rate of copies, unless its FLOPs take longer.
@@ -222,7 +222,7 @@ void TorchKernels::AddAttention(const TorchModel& model, const TorchParts& parts
     for (int i = 0; i < 4; ++i) backward += product;
     return;
   }
-  const TorchFused fused = parts.kernels == AttentionKernels::kMemoryEfficient
+  const TorchFused fused = parts.kernels == TorchAttentionKernels::kMemoryEfficient
                                ? TorchFused::kMemoryEfficient
                            : run_.attention == TorchAttention::kTriton ? TorchFused::kTriton
                                                                        : TorchFused::kNewest;

@@ -266,7 +266,7 @@ struct TorchParts {
   const StyleCode& layer;
   const CodePart& norm;
   const CodePart& activation;
-  const AttentionKernels kernels;
+  const TorchAttentionKernels kernels;
   const CodePart& attention;
   const LossChunks chunks;
   const CodePart& loss;

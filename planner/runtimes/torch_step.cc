@@ -24,9 +24,9 @@ TorchParts::TorchParts(const TorchModel& model, const TorchRun& run)
                  : !model.code.gated          ? layer.gelu
                  : run.fused() && style.fuses ? kCompiledGated
                                               : layer.gated),
-      kernels(AttentionKernelsOf(run.attention, run.compute_capability,
-                                 model.spec.KvHeads() != model.spec.heads)),
-      attention(kernels == AttentionKernels::kEager && model.code.planned != nullptr &&
+      kernels(TorchAttentionKernelsOf(run.attention, run.compute_capability,
+                                      model.spec.KvHeads() != model.spec.heads)),
+      attention(kernels == TorchAttentionKernels::kEager && model.code.planned != nullptr &&
                         model.code.planned->bounded_scores
                     ? PlannedPartsOf(run.fp32_params).eager_bounded
                     : layer.attention(kernels)),

@@ -235,10 +235,11 @@ void TorchBased::RefuseRing(const TorchPlay& play) const {
            setup.zero.shard_group, ranks);
   const int capability =
       play.hardware == nullptr ? 0 : ComputeCapability(play.hardware->gpu.architecture);
-  RefuseIf(AttentionKernelsOf(recipe.attention, capability, false) != AttentionKernels::kFlash,
-           "⟦sequence_ranks⟧ {} is modelled of FlashAttention's kernels, which GPUs of "
-           "compute capability 8.0 have; use 1",
-           ranks);
+  RefuseIf(
+      TorchAttentionKernelsOf(recipe.attention, capability, false) != TorchAttentionKernels::kFlash,
+      "⟦sequence_ranks⟧ {} is modelled of FlashAttention's kernels, which GPUs of "
+      "compute capability 8.0 have; use 1",
+      ranks);
 }
 
 void TorchBased::RefuseUlysses(const TorchPlay& play) const {

@@ -59,6 +59,9 @@ class PlanFieldSchema {
   void operator()(const PlanField& field, const std::optional<uint64_t>&) {
     Put(field, OrNull(Whole(0)), false);
   }
+  void operator()(const PlanField& field, double) {
+    Put(field, {{"type", "number"}, {"minimum", field.min}}, !field.optional);
+  }
   void operator()(const PlanField& field, bool) {
     Put(field, {{"type", "boolean"}}, !field.optional);
   }

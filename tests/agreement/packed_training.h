@@ -125,19 +125,21 @@ inline ModelSpec Wide(ModelSpec model) {
 // models (RandomState); of larger ones sums are as large where matrices are smaller.
 inline Outcome Train(const ModelSpec& model, TrainSetup setup, bool document_borders,
                      const std::vector<Rows>& batches, Backend backend = Backend::kCpu,
-                     const DocumentLimits& limits = {}) {
+                     const DocumentLimits& limits = {}, bool own_documents = false) {
   setup.batch.seq_len = kT;
   const BatchSpec& batch = setup.batch;
   setup.batch.micro_batch = batches[0].count() / (batch.data_ranks() * batch.grad_accum);
   setup.optimizer.gradient_clipping = 0;
   LowerOptions lower;
   lower.document_borders = document_borders;
+  lower.own_documents = own_documents;
   lower.logits_chunk_bytes = 5000;
   lower.backend = backend;
   const Program program = Lower(model, setup, lower);
   EngineOptions options;
   options.backend = backend;
   options.documents = limits;
+  options.deterministic = setup.deterministic;
   options.threads_per_rank = 1;
   options.swap_dir = "/tmp";
   Engine engine(program, options);

@@ -77,8 +77,8 @@ TEST_CASE("attention: plain kernels are said, and take their time") {
   const OneChoice fused = EstimateOne(model), plain = EstimateOne(model + "--dtype fp32");
   CHECK(fused.notes.find("plain kernels") == std::string::npos);
   HasFlat(plain.notes,
-          "Attention runs on plain kernels, many times slower than cuDNN's: cuDNN has none "
-          "for fp32. Use --dtype bf16.");
+          "Attention runs on plain kernels, many times slower than fused ones: fused kernels take "
+          "bf16 and fp16, not fp32. Use --dtype bf16.");
   // Alone the attention of 12 layers: 9 products of 8 x 12 heads of 64 over half of 1024 x 1024,
   // at less than 0.3 of 67 TFLOP/s.
   CHECK(plain.compute - fused.compute >
@@ -133,14 +133,13 @@ TEST_CASE("attention: train is deterministic if its plan or its option is, and s
       for (const std::string& note : assumptions.notes) notes += NameFields(note) + '\n';
       CAPTURE(notes);
       if (planned || asked) HasFlat(notes, "--deterministic: matrix products run by cuBLASLt's ");
-      // One head of keys takes 2 * 64 * 128 bytes and more, the usual pass of all of them 8,976.
-      if (planned) {
+      // One sequence takes 2 heads of 2 * 64 * 128 bytes and more. Any program reserves 4 heads of
+      // 4 * 64 * 64 bytes and more for own kernels.
+      if (planned || asked) {
         HasFlat(notes,
-                "attention's backward pass takes 4 calls of cuDNN's kernel, each of 1 of 2 heads");
-      } else if (asked) {
-        HasFlat(notes, "was planned without it");
-        HasFlat(notes, "Attention's backward pass runs on plain kernels");
-        HasFlat(notes, "Plan again with --deterministic, or leave it out.");
+                "attention's backward pass takes 2 calls of cuDNN's kernel, each of 1 of 2 "
+                "sequences");
+        if (!planned) HasFlat(notes, "was planned without it");
       } else {
         CHECK(notes.empty());
       }
@@ -153,6 +152,23 @@ TEST_CASE("attention: GPUs without fused kernels keep the scores, and say so") {
   REQUIRE(run.exit_code == 0);
   HasFlat(run.out,
           "Attention keeps the scores in memory (cuDNN has no fused kernel for NVIDIA V100");
+}
+
+TEST_CASE("attention: ZEROPLAN_ATTENTION=own plans without cuDNN, another value is refused") {
+  const std::string arguments =
+      "estimate --format json --stage 0 --offload-optimizer none --checkpointing none --gpus 1 "
+      "--hw "
+      "h200-141gb-sxm --model llama3.2-1b --micro-batch 8 --seq-len 2048";
+  const auto compute = [&](const std::string& variable) {
+    const RunResult run = RunZeroplan(arguments, "ZEROPLAN_NO_DETECT=1 " + variable);
+    INFO(run.err);
+    REQUIRE(run.exit_code == 0);
+    return Json::parse(run.out)["choices"][0]["step_seconds"]["compute"].get<double>();
+  };
+  CHECK(compute("ZEROPLAN_ATTENTION=own") > 1.02 * compute("ZEROPLAN_ATTENTION="));
+  const RunResult run = RunZeroplan(arguments, "ZEROPLAN_NO_DETECT=1 ZEROPLAN_ATTENTION=flash");
+  CHECK(run.exit_code == static_cast<int>(ExitCode::kUsage));
+  HasFlat(run.err, "ZEROPLAN_ATTENTION: 'flash' is not allowed; use own, or leave it out");
 }
 
 }  // namespace

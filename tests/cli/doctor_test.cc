@@ -304,7 +304,7 @@ TEST_CASE("doctor: what the executor says of CUDA's libraries") {
   CHECK(libraries.State("nccl") == "costs");
   CHECK(libraries.State("cudnn") == "costs");
   CHECK(Has(libraries.Fact("cudnn"), "libcudnn.so.9"));
-  CHECK(Has(libraries.Check("cudnn").at("cost"), "20 TFLOP/s forward"));
+  CHECK(Has(libraries.Check("cudnn").at("cost"), "306 TFLOP/s forward"));
   lacking.gpus = lacking.driver = 0;
   CHECK(Saying(lacking).Run().State("cudnn") == "ok");  // no GPU that would want it
 

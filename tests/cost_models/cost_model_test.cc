@@ -285,6 +285,28 @@ TEST_CASE("bias, residual and accumulation cost their bytes") {
         Approx(seconds(KernelId::kMatmulBackwardWeight, 0, weight) + 2.0 * kK * kN / bandwidth));
 }
 
+TEST_CASE("attention within documents costs by the keys that a token sees, and by its kernels") {
+  ModelSpec model = LargeModel();
+  model.positions = 4096;
+  TrainSetup setup;
+  setup.batch = {.micro_batch = 2, .seq_len = 4096};
+  setup.precision.dtype = setup.precision.grad_accum_dtype = Dtype::kBF16;
+  const CostModel costs(PlainProfile(), ClusterShape{1, 1});
+  LowerOptions options{.backend = Backend::kCuda, .document_borders = true};
+  const auto seconds = [&](double keys, bool own) {
+    options.visible_keys = keys;
+    options.own_documents = own;
+    // One model times both, so that its cache has to tell them apart.
+    return StepTimer(costs).Time(Lower(model, setup, options)).total_seconds;
+  };
+  const double whole = seconds(0, false), brief = seconds(50, false);
+  CHECK(brief < whole);
+  CHECK(seconds(2048.5, false) == Approx(whole));
+  CHECK(seconds(0, true) > whole);
+  CHECK(seconds(50, true) < seconds(0, true));
+  CHECK(seconds(50, false) == brief);
+}
+
 TEST_CASE("light states on a host save less time than bytes") {
   CHECK(HostUpdateWork(Dtype::kF32, Dtype::kF32) == 1);
   for (const Dtype master : {Dtype::kF32, Dtype::kI16, Dtype::kBF16, Dtype::kF16}) {

@@ -148,15 +148,8 @@ inline constexpr const char kActivationsOfLayersOnCpu[] =
     "activations of 4 layers on cpu, GPU memory short by ";
 
 // request/notes_test.cc
-inline constexpr const char kAtMostChannelsHereThese[] =
-    "at most 128 channels here, these have 256";
 inline constexpr const char kTheirPredictedTimeIsGuess[] =
     "Their predicted time is a guess, measured on an H200 alone.";
-inline constexpr const char kLeaveOutOrUseOff[] =
-    "Leave ⟦deterministic⟧ out, or use ⟦packing⟧ off or stream.";
-inline constexpr const char kHeadsInMultiplesOfChannels[] =
-    "heads in multiples of 16 channels with packed documents, these have 72. Use ⟦packing⟧ off or "
-    "stream.";
 inline constexpr const char kCallsOfCudnnKernelEach[] =
     "2 calls of cuDNN's kernel, each of 4 of 8 sequences";
 

@@ -296,11 +296,12 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
                 .path = all_below},
                /*required=*/false, 0, options.validation_data);
   AddRecordFields(command, "Data", options.records);
-  command.Value({"Data", "--packing", "stream|documents|off",
-                 "stream: windows over all tokens. documents: whole documents, several a sequence, "
-                 "that do not see each other. off: one document a sequence, padded (default: "
-                 "stream; for conversations documents, but off on GPUs before Hopper)"},
-                options.common.settings.packing, OneOf(kWords<Packing>));
+  command.Value(
+      {"Data", "--packing", "stream|documents|off",
+       "stream: windows over all tokens. documents: whole documents, several a sequence, "
+       "that do not see each other. off: one document a sequence, padded (default: "
+       "stream; for conversations documents, or off where that is predicted to be faster)"},
+      options.common.settings.packing, OneOf(kWords<Packing>));
   command.Flag("Data", "--truncate",
                "With --packing documents or off: of a document longer than a sequence train on the "
                "first --seq-len tokens (default: on all of it, in pieces; of conversations on the "

@@ -86,7 +86,9 @@ bool IsOfRecords(const std::vector<std::string>& data, const std::vector<std::st
 
 bool DataDecides(const TrainCommand& command) {
   const AskedSettings& settings = command.common.settings;
-  if (!command.plan.empty() || (settings.packing && settings.seq_len)) return false;
+  // Of documents in rows of a given length their lengths decide attention's kernels and time.
+  const bool packs = settings.packing && *settings.packing == Packing::kDocuments;
+  if (!command.plan.empty() || (settings.packing && settings.seq_len && !packs)) return false;
   std::error_code ignored;
   return std::any_of(
       command.run.data.begin(), command.run.data.end(), [&](const std::string& path) {
@@ -123,6 +125,7 @@ void SettleLayout(TrainCommand& command, const TrainWork& work, Backend backend,
   SettleData({work.model, work.hardware, work.setup.batch.world_size}, request, assumptions);
   packing = request.settings.packing;
   seq_len = request.settings.seq_len;
+  command.common.goal.data.visible_keys = request.goal.data.visible_keys;
 }
 
 void CheckPackingAsked(const TrainCommand& command, const TrainWork& work) {
@@ -153,6 +156,12 @@ Packing SettlePacking(const TrainCommand& command, std::span<const std::string> 
     ThrowUsage("--truncate: goes with --packing documents or off, and it is stream here");
   }
   work.lower.document_borders = packing == Packing::kDocuments;
+  const bool timed = !work.plan && work.hardware_is_known && work.lower.backend == Backend::kCuda;
+  if (work.lower.document_borders && timed) {
+    const double keys = MeanVisibleKeys(CountOf(TokenDataset::Open(data), command.run.truncate)
+                                            ->As({work.setup.batch.seq_len, 1, packing, true}));
+    SetVisibleKeys(keys, work.model, work.hardware.gpu, work.lower);
+  }
   return packing;
 }
 

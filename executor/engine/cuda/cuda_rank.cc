@@ -74,6 +74,7 @@ CudaRank::CudaRank(const Program& program, const EngineOptions& options, int dev
       tokens_copied_(MakeEvent(false)),
       before_copy_(MakeEvent(false)) {
   attention_.LimitDocuments(options.documents);
+  if (program.own_documents) attention_.UseOwnDocuments();
   for (int s = 0; s < kStreams; ++s) {
     const auto stream = static_cast<Stream>(s);
     const auto i = static_cast<size_t>(s);

@@ -93,7 +93,7 @@ void MeasureOneHost(ProcessGroup& group, int device, const DeviceProperties& pro
                     MachineMeasurement& result) {
   const DeviceParts& parts = options.parts;
   const bool attention = parts.attention && properties.fused_attention;
-  if (parts.attention && !attention) say("attention: not measured, there is no cuDNN");
+  if (parts.attention && !attention) say("attention: not measured, the GPU has no fused kernels");
   // Building its plans takes longest of all; another GPU of the same kind does so meanwhile.
   const int attention_rank = group.world_size() > 1 && AllAlike(group, properties) ? 1 : 0;
   const auto on_bench = [&](auto measure) {

@@ -1,5 +1,5 @@
-// Documents packed into rows on a GPU: cuDNN's kernels for ragged batches in 16 bits, plain ones in
-// fp32, against each document in a row of its own.
+// Documents packed into rows on a GPU: cuDNN's kernels for ragged batches and own fused ones in 16
+// bits, plain ones in fp32, against each document in a row of its own.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -27,9 +27,11 @@ TEST_CASE("gpu: packed documents train as each in a row of its own") {
       const auto documents = RandomDocuments(random, 24);
       const Rows rows = Packed(documents, 1), separate = Separate(documents);
       const auto train = [&](Dtype dtype, bool borders, const Rows& batch, Backend backend,
-                             const DocumentLimits& limits = {}) {
-        return Train(model, BaseSetup(0, 1, dtype, 1, recompute), borders, {batch}, backend,
-                     limits);
+                             const DocumentLimits& limits = {}, bool own = false,
+                             bool deterministic = false) {
+        TrainSetup setup = BaseSetup(0, 1, dtype, 1, recompute);
+        setup.deterministic = deterministic;
+        return Train(model, setup, borders, {batch}, backend, limits, own);
       };
       const auto apart = [](const Outcome& a, const Outcome& b) {
         return testing::FarthestTensor(a.moments, b.moments);
@@ -51,6 +53,15 @@ TEST_CASE("gpu: packed documents train as each in a row of its own") {
         const Outcome packed_rounded = train(Dtype::kBF16, true, rows, Backend::kCuda, limits);
         CHECK(apart(packed_rounded, want) < 1.5 * rounding);
         CHECK(std::abs(packed_rounded.steps[0].loss_sum - loss) < 0x1p-8 * loss);
+      }
+      for (const bool deterministic : {false, true}) {
+        const auto own = [&] {
+          return train(Dtype::kBF16, true, rows, Backend::kCuda, {}, true, deterministic);
+        };
+        const Outcome once = own();
+        CHECK(apart(once, want) < 1.5 * rounding);
+        CHECK(std::abs(once.steps[0].loss_sum - loss) < 0x1p-8 * loss);
+        if (deterministic) CHECK(apart(own(), once) == 0);
       }
     }
   }
@@ -106,7 +117,7 @@ TEST_CASE("gpu: cuDNN takes documents in the workspace that is planned") {
         CAPTURE(backward);
         const KernelDims row = {dims.B, dims.T, dims.H, dims.G, dims.D};
         const SdpaDocuments found = plans.FindDocuments(
-            dims, Dtype::kBF16, backward, AttentionDocumentsBytes(row, backward), false);
+            dims, Dtype::kBF16, backward, AttentionDocumentsBytes(row, backward, true), false);
         REQUIRE(found.plan != nullptr);
         CHECK(found.plan->workspace_bytes == found.at.bytes - found.at.library);
       }

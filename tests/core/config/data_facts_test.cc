@@ -139,6 +139,44 @@ TEST_CASE("tokens of a micro-batch: of one length, or padded to the longest docu
   CHECK(MicroBatchOf(facts, 2).mean == 60);
 }
 
+TEST_CASE("keys that a token sees in packed rows: as counted position by position") {
+  std::mt19937 random(5);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<uint64_t> documents;
+    for (uint32_t i = 0; i < 2 + random() % 20; ++i) documents.push_back(1 + random() % 70);
+    documents.push_back(2);
+    for (const bool in_pieces : {false, true}) {
+      const uint64_t most = 8 + random() % 60;
+      double positions = 0, keys = 0;
+      for (const uint64_t length : documents) {
+        for (uint64_t at = 0; at + 1 < length; ++at) {
+          if (!in_pieces && at >= most) break;
+          ++positions;
+          keys += static_cast<double>(at % most + 1);
+        }
+      }
+      const DocumentLengths::Keys found = LengthsOf(documents).KeysOf(most, in_pieces);
+      CHECK(found.positions == positions);
+      CHECK(found.keys == keys);
+    }
+  }
+  DataFacts facts;
+  facts.packing = Packing::kDocuments;
+  facts.seq_len = 64;
+  CHECK(MeanVisibleKeys(facts) == 0);  // nothing is known
+  // A document a row: half of the row, and itself.
+  facts.lengths = LengthsOf({65, 65});
+  facts.epoch = {2, 128};
+  CHECK(MeanVisibleKeys(facts) == 32.5);
+  // 4 of 12 positions a row and 16 of padding, in documents of at most 12.
+  facts.lengths = LengthsOf(std::vector<uint64_t>(8, 13));
+  facts.epoch = {2, 96};
+  CHECK(MeanVisibleKeys(facts) == doctest::Approx(6.5));
+  // 48 positions and 16 of padding, as one document.
+  facts.lengths = LengthsOf({49, 49});
+  CHECK(MeanVisibleKeys(facts) == doctest::Approx((48 * 24.5 + 16 * 8.5) / 64));
+}
+
 TEST_CASE("an epoch in words") {
   DataFacts facts;
   facts.epoch = {96, 96 * 64};

@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "core/lowering/lower.h"
 #include "tests/attention_rows.h"
@@ -27,7 +29,7 @@ TEST_CASE("attention path: cuDNN's workspace is what was measured, to the byte")
     CAPTURE(FormatDims(KernelId::kAttentionBackward, row.dims, {}));
     CHECK(FusedAttentionBackwardBytes(row.dims, false) == row.backward_bytes);
     CHECK(KernelInfo(KernelId::kAttentionBackward).workspace_bytes(row.dims, Backend::kCuda) ==
-          row.backward_bytes);
+          std::max(row.backward_bytes, OwnAttentionWorkspaceOf(row.dims).bytes));
   }
   for (const testing::AttentionRow& row : testing::kOrderedAttentionRows) {
     CAPTURE(FormatDims(KernelId::kAttentionBackward, row.dims, {}));
@@ -46,56 +48,138 @@ TEST_CASE("attention path: what training launches is one fused call, any length 
   }
 }
 
-TEST_CASE("attention path: what has no fused kernel, and why") {
+TEST_CASE(
+    "attention path: what cuDNN does not support, and why; own kernels take it where they can") {
+  using enum AttentionKernels;
   const KernelDims usual = {2, 1024, 8, 4, 64};
-  const auto reason = [](AttentionLaunch launch) {
+  const auto check = [](const AttentionLaunch& launch, AttentionKernels kernels, LibraryGap gap) {
     const AttentionPath path = AttentionPathOf(launch);
-    if (!path.fused()) CHECK(PlainReasonText(launch, path.plain).size() > 10);
-    return path.plain;
+    CHECK(path.kernels == kernels);
+    CHECK(path.library_gap == gap);
+    CHECK(path.fused() == (kernels != kPlain));
+    CHECK((path.own_gap == OwnGap::kNone) == path.fused());
+    if (gap != LibraryGap::kNone) CHECK(LibraryGapText(launch, gap).size() > 10);
+    if (!path.fused()) CHECK(OwnGapText(launch, path.own_gap).size() > 10);
   };
   for (bool backward : {false, true}) {
-    CHECK(reason(Launch(usual, backward)) == PlainReason::kNone);
+    check(Launch(usual, backward), kLibrary, LibraryGap::kNone);
     AttentionLaunch launch = Launch(usual, backward);
     launch.dtype = Dtype::kF16;
-    CHECK(reason(launch) == PlainReason::kNone);
+    check(launch, kLibrary, LibraryGap::kNone);
     launch.dtype = Dtype::kF32;
-    CHECK(reason(launch) == PlainReason::kDtype);
-    CHECK(PlainReasonText(launch, PlainReason::kDtype) == "cuDNN has none for fp32");
+    check(launch, kPlain, LibraryGap::kDtype);
+    CHECK(LibraryGapText(launch, LibraryGap::kDtype) == "cuDNN has none for fp32");
+    CHECK(OwnGapText(launch, OwnGapOf(launch)) == "fused kernels take bf16 and fp16, not fp32");
     launch = Launch(usual, backward);
     launch.compute_capability = 75;
-    CHECK(reason(launch) == PlainReason::kGpu);
-    CHECK(PlainReasonText(launch, PlainReason::kGpu) ==
-          "cuDNN needs compute capability 8.0, the GPU has 7.5");
-    CHECK(reason(Launch({2, 1024, 8, 4, 60}, backward)) == PlainReason::kHeadSteps);
-    CHECK(reason(Launch({2, 1024, 8, 4, 264}, backward)) == PlainReason::kHeadSize);
-    CHECK(reason(Launch({2, 1, 8, 4, 64}, backward)) == PlainReason::kLength);
+    check(launch, kPlain, LibraryGap::kGpu);
+    CHECK(OwnGapText(launch, OwnGapOf(launch)) ==
+          "fused kernels need compute capability 8.0, the GPU has 7.5");
+    check(Launch({2, 1024, 8, 4, 60}, backward), kPlain, LibraryGap::kHeadSteps);
+    check(Launch({2, 1024, 8, 4, 264}, backward), kPlain, LibraryGap::kHeadSize);
+    check(Launch({2, 1, 8, 4, 64}, backward), kOwn, LibraryGap::kLength);
   }
   // Only Hopper takes the gradient of heads past 128.
   for (int capability : {80, 86, 89, 90, 100, 120}) {
     CAPTURE(capability);
+    const bool hopper = capability == 90;
     AttentionLaunch launch = Launch({2, 1024, 8, 4, 256}, true);
     launch.compute_capability = capability;
-    CHECK(reason(launch) == (capability == 90 ? PlainReason::kNone : PlainReason::kHeadSize));
+    check(launch, hopper ? kLibrary : kOwn, hopper ? LibraryGap::kNone : LibraryGap::kHeadSize);
     launch.backward = false;
-    CHECK(reason(launch) == PlainReason::kNone);
+    check(launch, kLibrary, LibraryGap::kNone);
     launch = Launch({2, 1024, 8, 4, 128}, true);
     launch.compute_capability = capability;
-    CHECK(reason(launch) == PlainReason::kNone);
+    check(launch, kLibrary, LibraryGap::kNone);
   }
 }
 
-TEST_CASE("attention path: plain kernels take what their GPU's shared memory holds") {
+TEST_CASE("attention path: own kernels need their workspace in the backward pass") {
+  AttentionLaunch launch = Launch({2, 1, 8, 4, 64}, true);
+  launch.workspace_bytes = OwnAttentionWorkspaceOf(launch.dims).bytes;
+  CHECK(OwnGapOf(launch) == OwnGap::kNone);
+  launch.workspace_bytes -= 1;
+  CHECK(OwnGapOf(launch) == OwnGap::kWorkspace);
+  CHECK(AttentionPathOf(launch).kernels == AttentionKernels::kPlain);
+  launch.backward = false;
+  CHECK(OwnGapOf(launch) == OwnGap::kNone);
+  // Without cuDNN they run what it would.
+  CHECK(OwnGapOf(Launch({2, 1024, 8, 4, 64}, true)) == OwnGap::kNone);
+}
+
+TEST_CASE("attention path: the workspace of own kernels") {
+  for (const auto& [head, padded] : {std::pair{8, 64},
+                                     {64, 64},
+                                     {72, 96},
+                                     {96, 96},
+                                     {104, 128},
+                                     {128, 128},
+                                     {136, 256},
+                                     {256, 256}}) {
+    CHECK(OwnHead(head) == padded);
+  }
+  // 3 heads of 2 tiles of 64 rows of 96 channels.
+  const OwnAttentionWorkspace at = OwnAttentionWorkspaceOf({1, 100, 3, 1, 80});
+  CHECK(at.dq == 0);
+  CHECK(at.delta == 4 * 3 * 2 * 64 * 96);
+  CHECK(at.turns == at.delta + 1280);  // 4 * 3 * 100, rounded up
+  CHECK(at.bytes == at.turns + 256);
+}
+
+TEST_CASE("attention path: short documents run on own kernels where these were faster") {
+  CHECK(OwnFasterWithin(64, 147));
+  CHECK_FALSE(OwnFasterWithin(64, 500));
+  CHECK(OwnFasterWithin(128, 51));
+  CHECK_FALSE(OwnFasterWithin(128, 147));
+  CHECK_FALSE(OwnFasterWithin(256, 51));
+  CHECK_FALSE(OwnFasterWithin(64, 0));
+}
+
+TEST_CASE("attention path: what a program reserves holds own kernels wherever they may run") {
+  for (const KernelDims& dims : {KernelDims{2, 1024, 8, 8, 64},
+                                 {2, 1000, 8, 2, 72},
+                                 {1, 1, 4, 4, 8},
+                                 {1, 333, 4, 1, 256},
+                                 {4, 2048, 16, 16, 16}}) {
+    for (const bool deterministic : {false, true}) {
+      const uint64_t own = OwnAttentionWorkspaceOf(dims).bytes;
+      CHECK(AttentionWorkspaceBytes(dims, deterministic) >= own);
+      for (const int capability : {80, 89, 90, 100}) {
+        for (const bool documents : {false, true}) {
+          AttentionLaunch launch = Launch(dims, true, deterministic);
+          launch.compute_capability = capability;
+          launch.documents = documents;
+          launch.own_documents = documents && !HasLibraryDocuments(capability);
+          launch.workspace_bytes =
+              LaunchWorkspaceBytes(KernelId::kAttentionBackward, dims, Backend::kCuda, documents,
+                                   deterministic, launch.own_documents);
+          const AttentionPath path = AttentionPathOf(launch);
+          CHECK(path.fused());
+          CHECK(launch.workspace_bytes >= own);
+          if (documents && (deterministic || launch.own_documents)) {
+            CHECK(launch.workspace_bytes == OwnAttentionWorkspaceOf(dims).bytes);
+            CHECK(LaunchWorkspaceBytes(KernelId::kAttentionForward, dims, Backend::kCuda, true,
+                                       deterministic, launch.own_documents) == 0);
+          }
+        }
+      }
+    }
+    CHECK(AttentionDocumentsBytes(dims, true, true) >=
+          DocumentWorkspaceOf(dims, dims[0] * dims[1], true).bytes);
+  }
+}
+
+TEST_CASE("attention path: a GPU has kernels for heads that some kernel takes") {
   for (int capability : {80, 90, 100}) CHECK(MostPlainHead(capability) == 256);
   for (int capability : {86, 89, 120}) CHECK(MostPlainHead(capability) == 64);
   for (Dtype dtype : {Dtype::kBF16, Dtype::kF32}) {
     CHECK(HasAttentionKernels(60, dtype, 89));
     CHECK(HasAttentionKernels(256, dtype, 90));
     CHECK_FALSE(HasAttentionKernels(264, dtype, 90));
-    CHECK_FALSE(HasAttentionKernels(256, dtype, 89));
     CHECK_FALSE(HasAttentionKernels(100, dtype, 89));
+    CHECK(HasAttentionKernels(256, dtype, 89) == (dtype == Dtype::kBF16));
+    CHECK(HasAttentionKernels(128, dtype, 89) == (dtype == Dtype::kBF16));
   }
-  CHECK(HasAttentionKernels(128, Dtype::kBF16, 89));
-  CHECK_FALSE(HasAttentionKernels(128, Dtype::kF32, 89));
 }
 
 // Measured on an H200 with cuDNN 9.14: what the library asked for with so many slots.
@@ -117,29 +201,38 @@ TEST_CASE("attention path: within documents, cuDNN's workspace to the byte") {
       const DocumentWorkspace at = DocumentWorkspaceOf(row.dims, row.slots, backward);
       if (want > 0) CHECK(at.bytes - at.library == want);
       CHECK(at.library % 256 == 0);
-      CHECK(at.bytes <= AttentionDocumentsBytes(row.dims, backward));
+      CHECK(at.bytes <= AttentionDocumentsBytes(row.dims, backward, true));
     }
   }
 }
 
-// Both passes are fused or both are plain, for they keep lse in another order.
+// cuDNN runs both passes or neither, because it keeps lse in another order.
 TEST_CASE("attention path: within documents, both passes go the same way") {
-  const auto path = [](const KernelDims& dims, bool backward, bool deterministic, int capability) {
-    AttentionLaunch launch = Launch(dims, backward, deterministic);
-    launch.compute_capability = capability;
-    launch.documents = true;
-    return AttentionPathOf(launch).plain;
+  using enum AttentionKernels;
+  const auto check = [](const KernelDims& dims, bool deterministic, int capability,
+                        AttentionKernels kernels, LibraryGap gap, bool own = false) {
+    for (const bool backward : {false, true}) {
+      AttentionLaunch launch = Launch(dims, backward, deterministic);
+      launch.compute_capability = capability;
+      launch.documents = true;
+      launch.own_documents = own;
+      launch.workspace_bytes = 0;
+      const AttentionPath path = AttentionPathOf(launch);
+      CHECK(path.kernels == kernels);
+      CHECK(path.library_gap == gap);
+    }
   };
   const KernelDims usual = {8, 2048, 32, 8, 64};
-  for (const bool backward : {false, true}) {
-    CHECK(path(usual, backward, false, 90) == PlainReason::kNone);
-    CHECK(path(usual, backward, false, 100) == PlainReason::kNone);
-    CHECK(path(usual, backward, false, 89) == PlainReason::kDocumentsGpu);
-    CHECK(path(usual, backward, true, 90) == PlainReason::kDocumentsOrdered);
-    CHECK(path({8, 2048, 32, 8, 72}, backward, false, 90) == PlainReason::kHeadSteps);
-    CHECK(path({8, 2048, 32, 8, 256}, backward, false, 90) == PlainReason::kNone);
-    CHECK(path({8, 2048, 32, 8, 256}, backward, false, 100) == PlainReason::kHeadSize);
-  }
+  check(usual, false, 90, kLibrary, LibraryGap::kNone);
+  check(usual, false, 100, kLibrary, LibraryGap::kNone);
+  check(usual, false, 89, kOwn, LibraryGap::kDocumentsGpu);
+  check(usual, true, 90, kOwn, LibraryGap::kDocumentsOrdered);
+  check(usual, false, 90, kOwn, LibraryGap::kDocumentsOwn, true);
+  check({8, 2048, 32, 8, 72}, false, 90, kOwn, LibraryGap::kHeadSteps);
+  check({8, 2048, 32, 8, 60}, false, 90, kPlain, LibraryGap::kHeadSteps);
+  check({8, 2048, 32, 8, 256}, false, 90, kLibrary, LibraryGap::kNone);
+  check({8, 2048, 32, 8, 256}, false, 100, kOwn, LibraryGap::kHeadSize);
+  check(usual, false, 75, kPlain, LibraryGap::kGpu);
 }
 
 TEST_CASE("attention path: deterministic launches go in the largest parts that fit") {
@@ -163,11 +256,13 @@ TEST_CASE("attention path: deterministic launches go in the largest parts that f
   CHECK(AttentionPathOf(Launch(one, true, true)).part == AttentionPart{1, 1});
   AttentionLaunch tight = Launch(one, true, true);
   tight.workspace_bytes -= 1;
-  CHECK(AttentionPathOf(tight).plain == PlainReason::kWorkspace);
-  // Past 4 GiB for one head it sets aside no more, and nothing fits.
+  CHECK(AttentionPathOf(tight).kernels == AttentionKernels::kOwn);
+  CHECK(AttentionPathOf(tight).library_gap == LibraryGap::kWorkspace);
+  // Past 4 GiB for one head it sets aside no more, and own kernels run.
   const KernelDims longest = {1, 131072, 32, 8, 128};
   CHECK(AttentionWorkspaceBytes(longest, true) == AttentionWorkspaceBytes(longest, false));
-  CHECK(AttentionPathOf(Launch(longest, true, true)).plain == PlainReason::kWorkspace);
+  CHECK(AttentionPathOf(Launch(longest, true, true)).library_gap == LibraryGap::kWorkspace);
+  CHECK(AttentionPathOf(Launch(longest, true, true)).kernels == AttentionKernels::kOwn);
 }
 
 TEST_CASE("attention path: parts are alike, and cover a launch") {
@@ -208,7 +303,7 @@ TEST_CASE("attention path: a deterministic program sets aside what one head need
   for (int64_t seq_len : {64, 200, 512}) {
     CAPTURE(seq_len);
     const KernelDims dims = {1, seq_len, 2, 2, 32};
-    CHECK(backward_workspace(seq_len, false) == FusedAttentionBackwardBytes(dims, false));
+    CHECK(backward_workspace(seq_len, false) == AttentionWorkspaceBytes(dims, false));
     CHECK(backward_workspace(seq_len, true) == AttentionWorkspaceBytes(dims, true));
     CHECK(AttentionPathOf(Launch(dims, true, true)).fused());
   }

@@ -269,14 +269,19 @@ TEST_CASE("kernel table: CUDA workspaces by hand") {
   CHECK(Workspace(KernelId::kQuantize, {64, 16, 0}, Backend::kCuda) == 0);
   CHECK(Workspace(KernelId::kLargestMagnitude, {4096}, Backend::kCuda) == 0);
   CHECK(Workspace(KernelId::kMatmulGeluBackward, {64, 16, 48}, Backend::kCuda) == 33554432);
-  // cuDNN: B=4 T=1024 H=12 D=64: 4*4*12*1024*64 + 4*4*12*1024 + 256.
+  // B=4 T=1024 H=12 D=64: 4*4*12*1024*64 + 4*4*12*1024 + 256 for cuDNN. Own kernels have a turn of
+  // 4 bytes for each 32 rows of a head, 4*12*32 of them, and one more, rounded up to 256.
   CHECK(Workspace(KernelId::kAttentionBackward, {4, 1024, 12, 12, 64}, Backend::kCuda) ==
-        12582912 + 196608 + 256);
-  // Shared heads of keys: 4*4*12*1024*64 more. T=1000: two lengths for each of 4 sequences.
+        12582912 + 196608 + 6400);
+  // Shared heads of keys: cuDNN needs 4*4*12*1024*64 more, own kernels do not.
   CHECK(Workspace(KernelId::kAttentionBackward, {4, 1024, 12, 4, 64}, Backend::kCuda) ==
         2 * 12582912 + 196608 + 256);
+  // T=1000: own kernels have 1024 rows of dQ; cuDNN has 1000, and two lengths for each of 4
+  // sequences.
   CHECK(Workspace(KernelId::kAttentionBackward, {4, 1000, 12, 12, 64}, Backend::kCuda) ==
-        12288000 + 192000 + 256 + 32);
+        12582912 + 192000 + 6400);
+  CHECK(Workspace(KernelId::kAttentionBackward, {4, 1000, 12, 4, 64}, Backend::kCuda) ==
+        2 * 12288000 + 192000 + 256 + 32);
   // What a long context asks for does not overflow.
   CHECK(Workspace(KernelId::kAttentionBackward, {16, 131072, 128, 8, 256}, Backend::kCuda) ==
         uint64_t{16} * 128 * 131072 * (8 * 256 + 4) + 256);
@@ -317,15 +322,16 @@ TEST_CASE("a launch's workspace is its row's, but for attention's of its kind") 
   };
   for (const KernelId kernel : {kForward, kBackward}) {
     const uint64_t of_row = KernelInfo(kernel).workspace_bytes(attention, Backend::kCuda);
-    const uint64_t of_documents = AttentionDocumentsBytes(attention, kernel == kBackward);
+    const uint64_t of_documents = AttentionDocumentsBytes(attention, kernel == kBackward, true);
     CHECK(bytes(kernel, false, false) == of_row);
     CHECK(bytes(kernel, true, false) == of_documents);
     CHECK(of_documents != of_row);
   }
   CHECK(bytes(kForward, false, true) == bytes(kForward, false, false));
   CHECK(bytes(kBackward, false, true) == AttentionWorkspaceBytes(attention, true));
-  // With documents too: there is no deterministic kernel of cuDNN's for them.
-  CHECK(bytes(kBackward, true, true) == AttentionWorkspaceBytes(attention, true));
+  // cuDNN has no deterministic kernel for documents, so that own kernels run.
+  CHECK(bytes(kForward, true, true) == 0);
+  CHECK(bytes(kBackward, true, true) == OwnAttentionWorkspaceOf(attention).bytes);
   for (const bool documents : {false, true}) {
     CHECK(LaunchWorkspaceBytes(kBackward, attention, Backend::kCpu, documents, false) == 0);
     const KernelDims norm{100, 64};

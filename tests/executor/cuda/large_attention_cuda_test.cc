@@ -159,6 +159,12 @@ TEST_CASE("gpu past 2^31 elements: attention within documents") {
   plans.LimitDocuments({});
 }
 
+TEST_CASE("gpu past 2^31 elements: own fused attention") {
+  CheckFused({256, 1024, 64, 1, 128}, 256, cuda::OwnAttentionForward, cuda::OwnAttentionBackward);
+  CheckFused({1, 1 << 17, 44, 44, 128}, 0, cuda::OwnAttentionForward, cuda::OwnAttentionBackward);
+  CheckFused({1, 4'200'000, 1, 1, 8}, 64, cuda::OwnAttentionForward, cuda::OwnAttentionBackward);
+}
+
 // The second has more tiles than a grid's second dimension.
 TEST_CASE("gpu past 2^31 elements: plain attention") {
   CheckFused({1024, 256, 64, 1, 128}, 0, cuda::PlainAttentionForward, cuda::PlainAttentionBackward);

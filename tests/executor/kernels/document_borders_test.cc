@@ -8,9 +8,7 @@
 #include "tests/executor/kernels/attention_reference.h"
 #ifdef ZEROPLAN_TEST_CUDA
 #include "core/program/attention_path.h"
-#include "executor/kernels/cuda/attention/attention_plans.h"
-#include "executor/kernels/cuda/cuda_launch.h"
-#include "tests/executor/cuda/gpu_runner.h"
+#include "tests/executor/cuda/own_launch.h"
 #endif
 
 namespace zeroplan::kernel_test {
@@ -85,18 +83,26 @@ Expected Separately(const AttentionShape& s, const Borders& borders, const Tenso
 // As attention_test.cc has it: sums of up to T products of numbers near 1 in fp32; in 16 bit
 // kernels of a GPU round on the way as well.
 constexpr double kBordersSlack = 1e-5;
-// Whether cuDNN's kernels take such a launch here. They round the probabilities and the scores'
-// gradients (attention_cuda_test.cc), and leave lse as [B*T, H].
-bool Fused([[maybe_unused]] Dtype dtype, [[maybe_unused]] const AttentionShape& s) {
+enum class Kernels : uint8_t { kExact, kOwn, kLibrary };
+// The kernels that take such a launch here. Fused kernels of a GPU round the probabilities and the
+// scores' gradients (attention_cuda_test.cc); cuDNN's leave lse as [B*T, H].
+Kernels KernelsOf([[maybe_unused]] Dtype dtype, [[maybe_unused]] const AttentionShape& s) {
 #ifdef ZEROPLAN_TEST_CUDA
-  const uint64_t workspace_bytes = AttentionDocumentsBytes(s.dims(), /*backward=*/true);
+  const uint64_t workspace_bytes = LaunchWorkspaceBytes(KernelId::kAttentionBackward, s.dims(),
+                                                        Backend::kCuda, /*documents=*/true, false);
   AttentionPlans& plans = *TestLaunch().attention;
-  return plans.FindDocuments(s, dtype, /*backward=*/true, workspace_bytes, /*log=*/false).plan !=
-         nullptr;
-#else
-  return false;
+  switch (plans.FindDocuments(s, dtype, /*backward=*/true, workspace_bytes, false).kernels) {
+    case AttentionKernels::kLibrary:
+      return Kernels::kLibrary;
+    case AttentionKernels::kOwn:
+      return Kernels::kOwn;
+    case AttentionKernels::kPlain:
+      break;
+  }
 #endif
+  return Kernels::kExact;
 }
+bool Fused(Dtype dtype, const AttentionShape& s) { return KernelsOf(dtype, s) != Kernels::kExact; }
 double OutSlack(Dtype dtype, const AttentionShape& s) {
   return Fused(dtype, s) ? 6 * RoundOff(dtype) : kBordersSlack;
 }
@@ -121,8 +127,7 @@ Doubles ByToken(const AttentionShape& s, const Doubles& lse_BHT) {
   return lse;
 }
 
-TEST_CASE("attention within documents: as each on its own") {
-  ZEROPLAN_TEST_RNG(rng);
+void CheckSeparately(Rng& rng) {
   Bench bench(2);
   for (Dtype dtype : {Dtype::kF32, Dtype::kBF16}) {
     for (const AttentionShape& s :
@@ -140,7 +145,7 @@ TEST_CASE("attention within documents: as each on its own") {
                 {&dout, &qkv, &out, &lse, &dqkv, nullptr, &starts});
       const Expected want = Separately(s, borders, qkv, dout, out);
       CheckAllClose(out, want.out, OutSlack(dtype, s), "out");
-      if (Fused(dtype, s)) {
+      if (KernelsOf(dtype, s) == Kernels::kLibrary) {
         CheckAllClose(lse, ByToken(s, want.lse), 1e-4, "lse");
       } else {
         CheckAllClose(lse, want.lse, kBordersSlack, "lse");
@@ -148,6 +153,15 @@ TEST_CASE("attention within documents: as each on its own") {
       CheckAllClose(dqkv, want.dqkv, GradientSlack(dtype, s), "dqkv");
     }
   }
+}
+
+TEST_CASE("attention within documents: as each on its own") {
+  ZEROPLAN_TEST_RNG(rng);
+  CheckSeparately(rng);
+#ifdef ZEROPLAN_TEST_CUDA
+  const OwnLaunch own;
+  CheckSeparately(rng);
+#endif
 }
 
 TEST_CASE("attention with its probabilities in memory, within documents: as each on its own") {

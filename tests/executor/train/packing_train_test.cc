@@ -8,6 +8,7 @@
 #include "tests/error_of.h"
 #include "tests/executor/train/train_fixture.h"
 #include "text/files/token_file.h"
+#include "text/sequences/packed_sequences.h"
 
 namespace zeroplan {
 namespace {
@@ -117,6 +118,51 @@ TEST_CASE("a validation file is packed as the data is, and its loss is the same 
   CHECK(losses[0] == doctest::Approx(losses[2]).epsilon(2e-3));
   CHECK(losses[0] == doctest::Approx(losses[1]).epsilon(1e-6));
   CHECK(losses[2] == doctest::Approx(losses[3]).epsilon(1e-6));
+}
+
+// A step takes all of 40 conversations, in as many rows as they come to.
+TEST_CASE("the same conversations a step have the same losses, packed and padded") {
+  const TrainFixture fixture;
+  std::mt19937 random(5);
+  TokenFileWriter writer(fixture.path("chats.bin"), nullptr, TokenFileOrigin{{}, 256});
+  for (int d = 0; d < 40; ++d) {
+    std::vector<int32_t> tokens;
+    std::vector<uint8_t> counted;
+    const size_t length = 2 + random() % (kT - 1), prompt = random() % (length - 1);
+    for (size_t i = 0; i < length; ++i) {
+      tokens.push_back(static_cast<int32_t>(random() % 256));
+      counted.push_back(i > prompt);
+    }
+    writer.Append(tokens, counted);
+    writer.EndDocument();
+  }
+  writer.Finish();
+  const std::vector<std::string> data = {fixture.path("chats.bin")};
+  std::vector<Recorder> runs(2);
+  std::vector<int64_t> rows;
+  for (const Packing packing : {Packing::kDocuments, Packing::kOff}) {
+    const TokenDataset tokens = TokenDataset::Open(data);
+    const PackedSequences sequences(tokens, 0, tokens.size(), {.seq_len = kT, .packing = packing});
+    rows.push_back(static_cast<int64_t>(sequences.size()));
+    TrainSetup setup;
+    setup.precision.dtype = setup.precision.grad_accum_dtype = Dtype::kF32;
+    setup.batch = {rows.back(), 1, 1, kT};
+    setup.optimizer.lr = 1e-3;
+    LowerOptions lower;
+    lower.document_borders = packing == Packing::kDocuments;
+    TrainOptions options = fixture.Options(data.front(), 8, "");
+    options.packing = packing;
+    options.shuffle = options.holds_back = false;
+    Train(Lower(LoadModel(fixture.path("config.json")), setup, lower), options,
+          runs[rows.size() - 1]);
+  }
+  CHECK(rows[1] == 40);
+  CHECK(rows[0] < 30);
+  for (size_t i = 0; i < 8; ++i) {
+    const StepState &packed = runs[0].steps[i].state, &padded = runs[1].steps[i].state;
+    CHECK(packed.loss_sum == doctest::Approx(padded.loss_sum).epsilon(1e-6));
+  }
+  CHECK(runs[0].steps.back().state.loss_sum < runs[0].steps.front().state.loss_sum);
 }
 
 }  // namespace

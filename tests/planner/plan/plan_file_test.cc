@@ -64,6 +64,27 @@ TEST_CASE("plan: everything comes back, and the program is the planned one") {
   CHECK(json["search"]["candidates"] == 100);
 }
 
+TEST_CASE("plan: what attention within documents is timed by comes back, and is absent otherwise") {
+  Plan plan = SmallPlan();
+  const Json usual = Json::parse(WritePlan(plan, kSmallConfig))["lower"];
+  CHECK(!usual.contains("own_documents"));
+  CHECK(!usual.contains("visible_keys"));
+  plan.lower.document_borders = plan.lower.own_documents = true;
+  plan.lower.visible_keys = 31.25;
+  plan.choice = EstimateProgram(Lower(plan.model, plan.setup, plan.lower), plan.cluster, nullptr);
+  const std::string text = WritePlan(plan, kSmallConfig);
+  const PlanFile back = ReadPlan(text, "plan.json");
+  CHECK(back.lower.own_documents);
+  CHECK(back.lower.visible_keys == 31.25);
+  const Program program = Lower(plan.model, plan.setup, back.lower);
+  CHECK(program.visible_keys == 31.25);
+  // The time is another, the program is not.
+  plan.lower.visible_keys = 0;
+  CHECK(Fingerprint(program) == Fingerprint(Lower(plan.model, plan.setup, plan.lower)));
+  plan.lower.own_documents = false;
+  CHECK(Fingerprint(program) != Fingerprint(Lower(plan.model, plan.setup, plan.lower)));
+}
+
 TEST_CASE("plan: the setup goes through the DeepSpeed writer and back to the same program") {
   const HardwareProfile hardware = LoadProfile(std::string(kDefaultProfile));
   const CostModel costs(hardware, ClusterShape{2, 2});

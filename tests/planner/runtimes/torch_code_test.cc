@@ -128,10 +128,10 @@ TEST_CASE("NextWord: tensors, what frees them, other names, gradients of paramet
   CHECK(words.empty());
 }
 
-TEST_CASE("AttentionKernelsOf: what scaled_dot_product_attention has on a GPU") {
-  using enum AttentionKernels;
+TEST_CASE("TorchAttentionKernelsOf: what scaled_dot_product_attention has on a GPU") {
+  using enum TorchAttentionKernels;
   const auto of = [](int capability, bool shared) {
-    return AttentionKernelsOf(TorchAttention::kSdpa, capability, shared);
+    return TorchAttentionKernelsOf(TorchAttention::kSdpa, capability, shared);
   };
   CHECK(of(90, true) == kFlash);
   CHECK(of(80, true) == kFlash);
@@ -139,7 +139,7 @@ TEST_CASE("AttentionKernelsOf: what scaled_dot_product_attention has on a GPU") 
   CHECK(of(70, false) == kMemoryEfficient);
   CHECK(of(75, false) == kMemoryEfficient);
   CHECK(of(70, true) == kEager);  // its kernels have no shared heads
-  CHECK(AttentionKernelsOf(TorchAttention::kEager, 90, false) == kEager);
+  CHECK(TorchAttentionKernelsOf(TorchAttention::kEager, 90, false) == kEager);
 }
 
 TEST_CASE("LossChunkTokens: as Liger and torchtune cut the tokens") {

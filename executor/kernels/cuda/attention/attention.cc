@@ -1,4 +1,5 @@
-// Fused attention: cuDNN's or our own plain kernels, as core/program/attention_path.h says.
+// Attention on cuDNN's, our own fused or our own plain kernels, as core/program/attention_path.h
+// says.
 //
 // Legend: B micro-batch, T sequence, H heads of queries, D head size, N a row of qkv.
 #include "core/program/attention_path.h"
@@ -18,7 +19,7 @@ namespace {
 AttentionDims DimsOf(const KernelCall& call) {
   const AttentionDims dims = AttentionDimsOf(call);
   if (dims.D > kMostPlainHead) {
-    ThrowRuntime("attention without cuDNN takes heads of at most {} channels, not {}",
+    ThrowRuntime("attention on plain kernels takes heads of at most {} channels, not {}",
                  kMostPlainHead, dims.D);
   }
   return dims;
@@ -49,7 +50,43 @@ void PlainAttentionBackward(const KernelCall& call) {
 
 namespace {
 
-// What decides a launch's kernels.
+OwnAttention OwnOf(const KernelCall& call, const KernelArg& qkv, const KernelArg& starts) {
+  return {.dims = AttentionDimsOf(call),
+          .dtype = qkv.dtype,
+          .qkv_BTN = qkv.data,
+          .starts_BT = Present(starts) ? starts.as<const int32_t>() : nullptr,
+          .shared_bytes = call.context.cuda->attention->shared_bytes()};
+}
+
+}  // namespace
+
+void OwnAttentionForward(const KernelCall& call) {
+  Check(call, LaunchOwnAttentionForward(OwnOf(call, Arg(call, 0), Arg(call, 4)), Arg(call, 1).data,
+                                        Arg(call, 2).as<float>(), LaunchStream(call)));
+}
+
+void OwnAttentionBackward(const KernelCall& call) {
+  const auto [B, T, H, G, D] = AttentionDimsOf(call);
+  const KernelArg& workspace = Arg(call, 5);
+  const bool deterministic = call.context.cuda->attention->deterministic();
+  const uint64_t needed = OwnAttentionWorkspaceOf({B, T, H, G, D}).bytes;
+  if (!Present(workspace) || workspace.bytes < needed) {
+    ThrowRuntime("{}: {} bytes of workspace, own kernels need {}", KernelInfo(call.id).name,
+                 Present(workspace) ? workspace.bytes : 0, needed);
+  }
+  Check(call, LaunchOwnAttentionBackward(OwnOf(call, Arg(call, 1), Arg(call, 6)),
+                                         {.dout_BTHD = Arg(call, 0).data,
+                                          .out_BTHD = Arg(call, 2).data,
+                                          .lse_BHT = Arg(call, 3).as<const float>(),
+                                          .dqkv_BTN = Arg(call, 4).data,
+                                          .workspace = workspace.data,
+                                          .deterministic = deterministic},
+                                         LaunchStream(call)));
+}
+
+namespace {
+
+// Decides a launch's kernels.
 struct Wanted {
   Dtype dtype;
   bool backward;
@@ -178,18 +215,22 @@ void RunDocuments(const KernelCall& call, const SdpaDocuments& documents, const 
   CopyKeys(call, dv, to_dv);
 }
 
-using PlainPass = void (*)(const KernelCall&);
+using OurPass = void (*)(const KernelCall&);
 
-void RunPass(const KernelCall& call, const Wanted& wanted, const Tensors& tensors,
-             PlainPass plain) {
-  if (Present(wanted.starts)) {
-    const SdpaDocuments documents = FindDocuments(call, wanted);
-    if (documents.plan == nullptr) return plain(call);
-    return RunDocuments(call, documents, wanted, tensors);
+void RunPass(const KernelCall& call, const Wanted& wanted, const Tensors& tensors, OurPass own,
+             OurPass plain) {
+  const bool documents = Present(wanted.starts);
+  const SdpaDocuments ragged = documents ? FindDocuments(call, wanted) : SdpaDocuments{};
+  const SdpaParts parts = documents ? SdpaParts{} : Find(call, wanted);
+  switch (documents ? ragged.kernels : parts.kernels) {
+    case AttentionKernels::kPlain:
+      return plain(call);
+    case AttentionKernels::kOwn:
+      return own(call);
+    case AttentionKernels::kLibrary:
+      return documents ? RunDocuments(call, ragged, wanted, tensors)
+                       : RunParts(call, parts, tensors, wanted.workspace);
   }
-  const SdpaParts parts = Find(call, wanted);
-  if (parts.plan == nullptr) return plain(call);
-  RunParts(call, parts, tensors, wanted.workspace);
 }
 
 // Building a plan compiles kernels, which takes seconds.
@@ -205,13 +246,13 @@ void Prepare(const KernelCall& call, const Wanted& wanted) {
 
 void AttentionForward(const KernelCall& call) {
   RunPass(call, WantedForward(call), {Arg(call, 0), Arg(call, 1), Arg(call, 2), kAbsent, kAbsent},
-          PlainAttentionForward);
+          OwnAttentionForward, PlainAttentionForward);
 }
 
 void AttentionBackward(const KernelCall& call) {
   RunPass(call, WantedBackward(call),
           {Arg(call, 1), Arg(call, 2), Arg(call, 3), Arg(call, 0), Arg(call, 4)},
-          PlainAttentionBackward);
+          OwnAttentionBackward, PlainAttentionBackward);
 }
 
 void PrepareAttentionForward(const KernelCall& call) { Prepare(call, WantedForward(call)); }

@@ -38,6 +38,49 @@ cudaError_t LaunchPlainAttentionBackward(const AttentionDims& dims, const FloatA
                                          const float* lse_BHT, const int32_t* starts_BT,
                                          const FloatArray& dqkv_BTN, cudaStream_t stream);
 
+// Our own fused kernels in the manner of FlashAttention 2: bf16 and fp16, compute capability 8.0
+// and later, heads of at most kMostOwnHead channels in multiples of 8.
+
+// Same arguments as AttentionForward and AttentionBackward, all of one such dtype but lse.
+// REQUIRES: OwnGapOf the launch is kNone.
+void OwnAttentionForward(const KernelCall& call);
+void OwnAttentionBackward(const KernelCall& call);
+
+struct OwnAttention {
+  AttentionDims dims{};
+  Dtype dtype = Dtype::kBF16;          // of all tensors but lse, sinks and their gradients
+  const void* qkv_BTN = nullptr;       // at a multiple of 16 bytes
+  const int32_t* starts_BT = nullptr;  // as in kernel_rows.inc; null: rows are whole texts
+  int64_t window = 0;                  // most keys that a query sees, itself included; 0: no limit
+  float soft_cap = 0;  // scores s become soft_cap * tanh(s / soft_cap); 0: they stay
+  // A score for each head that takes part in the softmax with no key and no value; null: none.
+  const float* sinks_H = nullptr;
+  int shared_bytes = 0;  // that a block may have on this GPU; kLeastSharedOfBlock are there anyway
+};
+
+// Shared memory that a block may have on every GPU from compute capability 8.0 on: 8.6, 8.9 and
+// 12.0 have no more (CUDA programming guide, technical specifications).
+inline constexpr int kLeastSharedOfBlock = 99 * 1024;
+// Shared memory that a block takes for heads of D channels where it may have so much.
+int OwnForwardSharedBytes(int64_t D, int shared_bytes);
+int OwnBackwardSharedBytes(int64_t D, int shared_bytes);
+
+cudaError_t LaunchOwnAttentionForward(const OwnAttention& of, void* out_BTHD, float* lse_BHT,
+                                      cudaStream_t stream);
+
+struct OwnGradients {
+  const void *dout_BTHD = nullptr, *out_BTHD = nullptr;
+  const float* lse_BHT = nullptr;
+  void* dqkv_BTN = nullptr;
+  float* dsinks_H = nullptr;  // null: not wanted
+  void* workspace = nullptr;  // as OwnAttentionWorkspaceOf lays it out
+  bool deterministic = false;
+};
+// `deterministic`: dQ of each query is added up from its last keys to its first, so that equal
+// inputs give equal bits.
+cudaError_t LaunchOwnAttentionBackward(const OwnAttention& of, const OwnGradients& grads,
+                                       cudaStream_t stream);
+
 // The softmax between the batched matmuls of unfused attention. Legend: rows = B*H*T, of T keys
 // each; row r is query r % T, which sees the keys of its document up to its own.
 

@@ -28,10 +28,18 @@ SdpaShape ShapeOf(const SdpaShape& whole, const AttentionPart& part) {
 
 }  // namespace
 
-AttentionPlans::AttentionPlans(int device, bool deterministic) : deterministic_(deterministic) {
+AttentionPlans::AttentionPlans(int device, bool deterministic, bool library)
+    : deterministic_(deterministic) {
   CheckRuntimeCall(cudaSetDevice(device), "choosing a GPU");
   compute_capability_ = ComputeCapabilityOf(device);
-  library_ = SdpaLibrary::Open(&no_library_);
+  CheckRuntimeCall(
+      cudaDeviceGetAttribute(&shared_bytes_, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+      "asking for shared memory");
+  if (library && !AttentionLibraryOff()) {
+    library_ = SdpaLibrary::Open(&no_library_);
+  } else {
+    no_library_ = "it is switched off";
+  }
 }
 
 SdpaParts AttentionPlans::Find(const AttentionDims& dims, Dtype dtype, bool backward,
@@ -48,7 +56,7 @@ SdpaParts AttentionPlans::Find(const AttentionDims& dims, Dtype dtype, bool back
     at = plans_.emplace(key, Build(shape, workspace_bytes, log)).first;
   }
   const Owned& owned = at->second;
-  return {owned.plan.get(), owned.part};
+  return {owned.kernels, owned.plan.get(), owned.part};
 }
 
 SdpaDocuments AttentionPlans::FindDocuments(const AttentionDims& dims, Dtype dtype, bool backward,
@@ -74,36 +82,34 @@ SdpaDocuments AttentionPlans::FindDocuments(const AttentionDims& dims, Dtype dty
     at = document_plans_.emplace(key, BuildDocuments(shape, workspace_bytes, found.at.library, log))
              .first;
   }
-  found.plan = at->second.get();
+  found.kernels = at->second.kernels;
+  found.plan = at->second.plan.get();
   return found;
 }
 
-std::unique_ptr<SdpaPlan> AttentionPlans::BuildDocuments(const SdpaShape& s,
-                                                         uint64_t workspace_bytes,
-                                                         uint64_t library_begin, bool log) {
+AttentionPlans::Owned AttentionPlans::BuildDocuments(const SdpaShape& s, uint64_t workspace_bytes,
+                                                     uint64_t library_begin, bool log) {
   const AttentionLaunch launch{.dims = KernelDimsOf(s.dims),
                                .dtype = s.dtype,
                                .backward = s.backward,
                                .compute_capability = compute_capability_,
                                .deterministic = deterministic_,
-                               .documents = true};
-  const std::string why = WhyPlain(launch, AttentionPathOf(launch));
-  if (why.empty()) {
-    const uint64_t room = workspace_bytes < library_begin ? 0 : workspace_bytes - library_begin;
-    SdpaLibrary::Built built = library_->Build(s, room, false);
-    if (built.plan == nullptr) {
-      // The other pass may have a plan, and would leave or expect lse in another order.
-      ThrowRuntime("{} within documents: cuDNN: {}; use ⟦packing⟧ off or stream", Text(s),
-                   built.least_bytes > 0
-                       ? fmt::format("needs {} bytes of workspace, the launch has {}",
-                                     built.least_bytes, room)
-                       : built.why);
-    }
-    return std::move(built.plan);
+                               .workspace_bytes = workspace_bytes,
+                               .documents = true,
+                               .own_documents = own_documents_};
+  const std::string why = WhyNotLibrary(launch, AttentionPathOf(launch));
+  if (!why.empty()) return {WithoutLibrary(s, launch, why, log), nullptr, {}};
+  const uint64_t room = workspace_bytes < library_begin ? 0 : workspace_bytes - library_begin;
+  SdpaLibrary::Built built = library_->Build(s, room, false);
+  if (built.plan == nullptr) {
+    // The other pass may have a plan, and would leave or expect lse in another order.
+    ThrowRuntime(
+        "{} within documents: cuDNN: {}; use ⟦packing⟧ off or stream", Text(s),
+        built.least_bytes > 0
+            ? fmt::format("needs {} bytes of workspace, the launch has {}", built.least_bytes, room)
+            : built.why);
   }
-  Log(log, fmt::format("{} within documents runs on plain kernels, many times slower ({})", Text(s),
-                       why));
-  return nullptr;
+  return {AttentionKernels::kLibrary, std::move(built.plan), {s.dims.B, s.dims.G}};
 }
 
 // What a part needs is about its share; building a plan to know takes seconds, so it is not done
@@ -121,17 +127,29 @@ AttentionPlans::Owned AttentionPlans::BuildSmaller(const SdpaShape& shape, uint6
     const bool last = heads == 1;
     if (heads >= heads_of(planned) || (heads * needed_by_one > room && !last)) continue;
     SdpaLibrary::Built built = library_->Build(ShapeOf(shape, part), workspace_bytes, true);
-    if (built.plan != nullptr) return {std::move(built.plan), part};
+    if (built.plan != nullptr) {
+      return {AttentionKernels::kLibrary, std::move(built.plan), part};
+    }
     needed_by_one = static_cast<double>(built.favourite_bytes) / heads;
     if (built.favourite_bytes == 0) break;  // the library takes no such part
   }
   return {};
 }
 
-std::string AttentionPlans::WhyPlain(const AttentionLaunch& launch,
-                                     const AttentionPath& path) const {
-  if (!path.fused()) return PlainReasonText(launch, path.plain);
+std::string AttentionPlans::WhyNotLibrary(const AttentionLaunch& launch,
+                                          const AttentionPath& path) const {
+  if (path.library_gap != LibraryGap::kNone) return LibraryGapText(launch, path.library_gap);
   return library_ == nullptr ? "no cuDNN: " + no_library_ : "";
+}
+
+AttentionKernels AttentionPlans::WithoutLibrary(const SdpaShape& s, const AttentionLaunch& launch,
+                                                const std::string& why_not_library, bool log) {
+  const OwnGap gap = OwnGapOf(launch);
+  if (gap == OwnGap::kNone) return AttentionKernels::kOwn;
+  Log(log, fmt::format("{}{} runs on plain kernels, many times slower ({}; {})", Text(s),
+                       launch.documents ? " within documents" : "", why_not_library,
+                       OwnGapText(launch, gap)));
+  return AttentionKernels::kPlain;
 }
 
 void AttentionPlans::Log(bool wanted, const std::string& text) {
@@ -149,10 +167,12 @@ AttentionPlans::Owned AttentionPlans::Build(const SdpaShape& s, uint64_t workspa
                                .deterministic = s.deterministic,
                                .workspace_bytes = workspace_bytes};
   const AttentionPath path = AttentionPathOf(launch);
-  std::string why = WhyPlain(launch, path);
+  std::string why = WhyNotLibrary(launch, path);
   if (why.empty()) {
     SdpaLibrary::Built built = library_->Build(ShapeOf(s, path.part), workspace_bytes, true);
-    if (built.plan != nullptr) return {std::move(built.plan), path.part};
+    if (built.plan != nullptr) {
+      return {AttentionKernels::kLibrary, std::move(built.plan), path.part};
+    }
     if (built.favourite_bytes > 0) {
       Owned smaller = BuildSmaller(s, workspace_bytes, path.part, built.favourite_bytes);
       if (smaller.plan != nullptr) {
@@ -167,14 +187,16 @@ AttentionPlans::Owned AttentionPlans::Build(const SdpaShape& s, uint64_t workspa
     if (built.favourite_bytes > 0 || path.calls > 1) {
       built = library_->Build(s, workspace_bytes, false);
     }
-    if (built.plan != nullptr) return {std::move(built.plan), {s.dims.B, s.dims.G}};
+    if (built.plan != nullptr) {
+      return {AttentionKernels::kLibrary, std::move(built.plan), {s.dims.B, s.dims.G}};
+    }
     why = "cuDNN: " + built.why;
     if (const uint64_t least = built.least_bytes; least > 0) {
       why = fmt::format("cuDNN needs {} bytes of workspace, the launch has {}", least,
                         workspace_bytes);
       // Determinism may cost more than was planned, and odd lengths too, in versions of the library
       // not met yet. Otherwise the program and the library disagree.
-      if (!s.deterministic && s.dims.T % 128 == 0) {
+      if (!s.deterministic && s.dims.T % 128 == 0 && OwnGapOf(launch) != OwnGap::kNone) {
         ThrowRuntime(
             "{}: {}; install a cuDNN version that needs less (9.5 or newer), or train with unfused "
             "attention",
@@ -182,8 +204,7 @@ AttentionPlans::Owned AttentionPlans::Build(const SdpaShape& s, uint64_t workspa
       }
     }
   }
-  Log(log, fmt::format("{} runs on plain kernels, many times slower ({})", Text(s), why));
-  return {};
+  return {WithoutLibrary(s, launch, why, log), nullptr, {}};
 }
 
 }  // namespace zeroplan
