@@ -33,10 +33,10 @@ constexpr double kOrderedSecondsOfToken = 8e-9, kOrderedShare = 0.32;
 // 0.27 to 1.2 of the usual kernels' time; 267 of about 64 tokens in 16 x 1024 took 1.75 forward and
 // 1.36 backward, which no plan has.
 constexpr double kDocumentsForward = 1.13, kDocumentsBackward = 1.10;
-// Own fused kernels on an H200, whose matmuls sustain kH200Sustained, for heads padded to 64, to 96
-// or 128, and to 256 channels. Fitted to the launches of tests/attention_rows.h
+// Own fused kernels on an H200, whose large matmuls reach kH200Matmul, for heads padded to 64, to
+// 96 or 128, and to 256 channels. Fitted to the launches of tests/attention_rows.h
 // (docs/cost-model.md, "Own fused kernels").
-constexpr double kH200Sustained = 702e12;
+constexpr double kH200Matmul = 695e12;
 struct OwnRates {
   std::array<double, 3> flops_per_second;
   std::array<double, 3> diagonal;  // as kForwardDiagonal
@@ -152,8 +152,11 @@ AttentionCost::AttentionCost(const GpuProfile& gpu, const GemmCost& gemm)
     fp32_peak_ = fp32->second.value;
   }
   const bool hopper = compute_capability_ / 10 == 9;
-  own_scale_ = gemm.Sustained(dtype) / kH200Sustained *
-               (MmaShare(compute_capability_) / kMmaHopper) / (hopper ? 1 : kOwnMargin);
+  const auto reachable = gpu.reachable_peaks.find(dtype);
+  const double matmul =
+      reachable != gpu.reachable_peaks.end() ? reachable->second.value : gemm.Sustained(dtype);
+  own_scale_ = matmul / kH200Matmul * (MmaShare(compute_capability_) / kMmaHopper) /
+               (hopper ? 1 : kOwnMargin);
   Fit(gpu, &AttentionRate::forward_flops_per_second, forward_);
   Fit(gpu, &AttentionRate::backward_flops_per_second, backward_);
 }
