@@ -1,20 +1,19 @@
-// Rates of every CUDA kernel at the shapes of GPT-2 124M and 1.5B and of a 6.7B model, and of those
-// that Llama's kin add at shapes of theirs, in bf16, beside what the GPU could do: the copy
-// bandwidth measured in the same run for kernels that memory bounds, the data sheet's dense bf16
-// rate of an H100 or H200 (SXM) for products and attention.
+// Measures the rate of every CUDA kernel at the shapes of GPT-2 124M and 1.5B and of a 6.7B model,
+// and of those that Llama's kin add at shapes of theirs, in bf16. Each rate is compared with what
+// the GPU could do: for kernels that memory bounds the copy bandwidth of the same run, for matmuls
+// and attention the data sheet's dense bf16 rate of an H100 or H200 (SXM).
 //
 //   cuda_kernels_benchmark [--json FILE] [--deterministic]
 //                          [--llama | --attention [FILE] | --adapters | --adamw | --fp8 | --gelu]
 //
 // --llama: these alone; --adapters: those of adapters alone; --adamw: AdamW alone, a row for each
-// kind of states; --fp8: products of eight bits beside those of bf16, what makes their inputs, and
-// kernels with and without the largest magnitude taken along. --attention: attention alone, in
-// shapes that the cost model is checked against: plain kernels (fp32, and heads of 60 channels),
-// shared heads of keys, odd lengths; or in those of a JSON file, a list of {"dims": [B, T, H, G,
-// D], "lengths": those of documents that fill each row, or absent} (attention.py). --gelu: products
-// with a GELU beside those without.
+// kind of states; --fp8: matmuls of eight bits and of bf16, what makes their inputs, and kernels
+// with and without the largest magnitude. --attention: attention alone, in shapes that the cost
+// model is checked against: plain kernels (fp32, and heads of 60 channels), shared heads of keys,
+// odd lengths; or in those of a JSON file, a list of {"dims": [B, T, H, G, D], "lengths": those of
+// documents that fill each row, or absent} (attention.py). --gelu: matmuls with and without a GELU.
 // --deterministic: attention's backward pass as train --deterministic runs it.
-// Hardware: one GPU with 16 GB; time: about three minutes, most of it tuning of matrix products.
+// Hardware: one GPU with 16 GB; time: about three minutes, most of it tuning of matmuls.
 // Every launch works on buffers of its own until their sum is past the second-level cache; times
 // are medians of several runs of several launches. Bytes are those of the arguments, each read or
 // written once (the named rows alone of embeddings). Without a GPU: exit code 77.

@@ -1,8 +1,9 @@
-"""Two questions. Without --chats: tokens/s of `zeroplan train` on packed documents beside windows of a stream of the same length: documents that
-fill their rows, and shorter ones, in turns, the median of several runs. Positions are counted, so that equal
-lengths are compared; documents shorter than a row take less attention. --chats: hours of an epoch over so many conversations, a
-median of 181 tokens: packed, padded to --seq-len, and padded to the longest of a batch of like lengths, in batches that
-hold as many positions as the packed ones or as many rows; measured steps, and what zeroplan predicted of them. ZEROPLAN_ATTENTION=own has both on own attention kernels.
+"""Answers two questions. Without --chats: tokens/s of `zeroplan train` on packed documents and on windows of a stream of
+the same length: documents that fill their rows, and shorter ones, in turns, the median of several runs. Positions are
+counted, so that equal lengths are compared; documents shorter than a row take less attention. With --chats: what an
+epoch takes over so many conversations, a median of 181 tokens: packed, padded to --seq-len, and padded to the longest of
+a batch of like lengths, in batches that hold as many positions as the packed ones or as many rows. It prints measured
+steps and what zeroplan predicted of them. ZEROPLAN_ATTENTION=own has both on own attention kernels.
 
 usage: packing_benchmark.py [--chats COUNT] [--model MODEL] [--micro-batch N] [--seq-len N] [--lengths MEAN...] [--steps N]
        [--warmup N] [--repeat N] [--backend cuda|cpu] [--zeroplan BINARY]
@@ -90,7 +91,7 @@ def epoch_of_chats(args, rng):
 
 
 def batch_lengths(lengths, size):
-    """Of each conversation that of the longest in its batch, where batches are of like lengths."""
+    """The length of the longest in each conversation's batch, where batches are of like lengths."""
     ordered = np.sort(lengths)
     return [ordered[min(i - i % size + size, len(ordered)) - 1] for i in range(len(ordered))]
 

@@ -27,7 +27,7 @@ struct AttentionLaunch {
   // a program or neither, because it orders lse differently there: `backward` and `workspace_bytes`
   // do not matter, and `deterministic` is the program's.
   bool documents = false;
-  // With documents: Program::own_documents, a workspace that does not hold cuDNN's kernels.
+  // Program::own_documents: a workspace that does not hold cuDNN's kernels.
   bool own_documents = false;
 };
 
@@ -75,7 +75,7 @@ KernelDims PartDims(const KernelDims& dims, const AttentionPart& part);
 struct AttentionPath {
   AttentionKernels kernels = AttentionKernels::kLibrary;
   LibraryGap library_gap = LibraryGap::kNone;  // kNone with kLibrary only
-  OwnGap own_gap = OwnGap::kNone;              // with kPlain: why it is not kOwn
+  OwnGap own_gap = OwnGap::kNone;              // why kPlain is not kOwn
   AttentionPart part;  // kLibrary: size of each call; the whole launch unless it is deterministic
   int64_t calls = 0;   // kLibrary: calls, one after the other
 

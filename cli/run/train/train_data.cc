@@ -86,7 +86,8 @@ bool IsOfRecords(const std::vector<std::string>& data, const std::vector<std::st
 
 bool DataDecides(const TrainCommand& command) {
   const AskedSettings& settings = command.common.settings;
-  // Of documents in rows of a given length their lengths decide attention's kernels and time.
+  // The lengths of packed documents decide attention's kernels and time, at a given length of rows
+  // too.
   const bool packs = settings.packing && *settings.packing == Packing::kDocuments;
   if (!command.plan.empty() || (settings.packing && settings.seq_len && !packs)) return false;
   std::error_code ignored;

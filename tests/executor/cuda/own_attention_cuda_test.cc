@@ -43,7 +43,7 @@ Want Reference(const Case& c, const Doubles& qkv, const Doubles& dout) {
   ForEachQuery(s, [&](int64_t b, int64_t h, int64_t q) {
     int64_t first = c.starts.empty() ? 0 : c.starts[static_cast<size_t>(b * s.T + q)];
     if (c.extras.window > 0) first = std::max(first, q - c.extras.window + 1);
-    Doubles p, slope;  // of each key that the query sees; slope: of the cap
+    Doubles p, slope;  // a number for each key that the query sees; slope: the cap's
     double sum = c.extras.sinks ? std::exp(c.sinks[static_cast<size_t>(h)]) : 0;
     for (int64_t k = first; k <= q; ++k) {
       double score = scale * Dot(qkv, s.Query(b, q, h), qkv, s.Key(b, k, h), s.D);

@@ -120,7 +120,7 @@ TEST_CASE("a validation file is packed as the data is, and its loss is the same 
   CHECK(losses[2] == doctest::Approx(losses[3]).epsilon(1e-6));
 }
 
-// A step takes all of 40 conversations, in as many rows as they come to.
+// Each step takes all of 40 conversations, in fewer rows where they are packed.
 TEST_CASE("the same conversations a step have the same losses, packed and padded") {
   const TrainFixture fixture;
   std::mt19937 random(5);

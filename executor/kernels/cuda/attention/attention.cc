@@ -1,5 +1,5 @@
-// Attention on cuDNN's, our own fused or our own plain kernels, as core/program/attention_path.h
-// says.
+// Attention on cuDNN's, our own fused or our own plain kernels. core/program/attention_path.h has
+// the choice.
 //
 // Legend: B micro-batch, T sequence, H heads of queries, D head size, N a row of qkv.
 #include "core/program/attention_path.h"

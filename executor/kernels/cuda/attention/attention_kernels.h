@@ -48,7 +48,7 @@ void OwnAttentionBackward(const KernelCall& call);
 
 struct OwnAttention {
   AttentionDims dims{};
-  Dtype dtype = Dtype::kBF16;          // of all tensors but lse, sinks and their gradients
+  Dtype dtype = Dtype::kBF16;          // lse, sinks and their gradients are fp32
   const void* qkv_BTN = nullptr;       // at a multiple of 16 bytes
   const int32_t* starts_BT = nullptr;  // as in kernel_rows.inc; null: rows are whole texts
   int64_t window = 0;                  // most keys that a query sees, itself included; 0: no limit

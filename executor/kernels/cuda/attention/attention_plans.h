@@ -79,7 +79,7 @@ class AttentionPlans {
                        bool log);
   // The reason why cuDNN does not run `launch`, as far as known before building a plan; "": none.
   std::string WhyNotLibrary(const AttentionLaunch& launch, const AttentionPath& path) const;
-  // Own kernels if they take the launch, else plain ones; says so, because of `why_not_library`.
+  // Own kernels if they take the launch, else plain ones, logged with `why_not_library`.
   AttentionKernels WithoutLibrary(const SdpaShape& shape, const AttentionLaunch& launch,
                                   const std::string& why_not_library, bool log);
   void Log(bool wanted, const std::string& text);

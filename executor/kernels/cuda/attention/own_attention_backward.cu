@@ -36,7 +36,7 @@ struct Shape {
   static constexpr int kKeyWarps = kKeyWarpCount, kChannelWarps = kChannelWarpCount;
   static constexpr int kWarps = kKeyWarps * kChannelWarps, kThreads = 32 * kWarps;
   static constexpr int kKeys = 16 * kKeyTiles * kKeyWarps;
-  static constexpr int kChannels = kHead / kChannelWarps;  // of dK and dV, of a warp
+  static constexpr int kChannels = kHead / kChannelWarps;  // a warp's of dK and dV
   static constexpr int kDqRowWarps = kDqRowWarpCount, kDqChannelWarps = kWarps / kDqRowWarps;
   static constexpr int kDqTiles = kQueries / kDqRowWarps / 16;  // times 16 queries of a warp
   static constexpr int kDqChannels = kHead / kDqChannelWarps;

@@ -20,7 +20,7 @@ struct Shape {
   using T = Element;
   static constexpr int kHead = kHeadSize, kQueries = kQueryRows, kKeys = kKeyRows;
   static constexpr int kThreads = 32 * kWarpCount;
-  static constexpr int kRows = kQueries / kWarpCount, kRowTiles = kRows / 16;  // of a warp
+  static constexpr int kRows = kQueries / kWarpCount, kRowTiles = kRows / 16;  // a warp's
   static constexpr int kStride = kHead + kRowGap;
   static constexpr int kShared = (kQueries + 2 * kKeys) * kStride * static_cast<int>(sizeof(T));
 };
@@ -178,8 +178,8 @@ __global__ void __launch_bounds__(S::kThreads) ForwardKernel(Arrays arrays) {
       float total = sum[i][e];
       total += __shfl_xor_sync(0xffffffffu, total, 1);
       total += __shfl_xor_sync(0xffffffffu, total, 2);
-      float shift = most[i][e] * scale2;  // of the exponents of 2
-      float part = 1;                     // of out that stays
+      float shift = most[i][e] * scale2;  // exponents of 2 are taken from it
+      float part = 1;                     // the factor of out
       if (of.sinks_H != nullptr) {
         const float sink = of.sinks_H[at.h] * kLog2E, larger = fmaxf(shift, sink);
         part = Exp2(shift - larger);
