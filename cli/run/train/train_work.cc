@@ -370,9 +370,6 @@ TrainWork WorkOfConfig(const TrainCommand& command, const ChoosingAt& at, const 
   NoteIdleSums(std::span(&work.setup, 1), assumptions);
   work.lower.checkpoints = !command.save.empty() || !work.weights_folder.empty();
   work.lower.document_borders = command.common.settings.packing == Packing::kDocuments;
-  if (work.lower.document_borders && at.plans) {
-    SetVisibleKeys(command.common.goal.data.visible_keys, work.model, at.hardware.gpu, work.lower);
-  }
   ResolveAsyncSave(command, work);
   return work;
 }
