@@ -86,10 +86,10 @@ bool IsOfRecords(const std::vector<std::string>& data, const std::vector<std::st
 
 bool DataDecides(const TrainCommand& command) {
   const AskedSettings& settings = command.common.settings;
-  // The lengths of packed documents decide attention's kernels and time, at a given length of rows
-  // too.
-  const bool packs = settings.packing && *settings.packing == Packing::kDocuments;
-  if (!command.plan.empty() || (settings.packing && settings.seq_len && !packs)) return false;
+  // The lengths of packed documents decide attention's kernels and time, until they are counted.
+  const bool counts = settings.packing && *settings.packing == Packing::kDocuments &&
+                      command.common.goal.data.visible_keys == 0;
+  if (!command.plan.empty() || (settings.packing && settings.seq_len && !counts)) return false;
   std::error_code ignored;
   return std::any_of(
       command.run.data.begin(), command.run.data.end(), [&](const std::string& path) {

@@ -29,8 +29,9 @@ void CheckBytes(const std::vector<std::string>& data, int64_t vocab);
 // conversations that are tokens already.
 bool IsOfRecords(const std::vector<std::string>& data, const std::vector<std::string>& tokens);
 
-// Whether the data will decide --packing or --seq-len: there is no plan, one of the two is not
-// given, and --data is more than plain text, which is a stream.
+// Whether the data will decide --packing or --seq-len, or attention's kernels by the lengths of its
+// documents: there is no plan, one of the two is not given or documents are packed and not counted,
+// and --data is more than plain text, which is a stream.
 bool DataDecides(const TrainCommand& command);
 
 // Sets --packing and --seq-len in `command` where they are not given and `data`, the run's tokens,
